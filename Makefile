@@ -1,0 +1,37 @@
+# Every target sets up .venv itself, once, and again when the constraints or the dependencies change.
+PYTHON ?= python3.11
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.DEFAULT_GOAL := help
+
+.PHONY: help
+help: ## list the targets
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /\1\t/' | expand -t 10
+
+$(READY): constraints.txt setup.py
+	$(PYTHON) -m venv --clear $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[model,sentencepiece,dev]'
+	@touch $@
+
+.PHONY: setup
+setup: $(READY) ## make .venv with everything in it
+
+.PHONY: test
+test: $(READY) ## run the tests
+	HF_HUB_OFFLINE=1 $(BIN)/python -m pytest $(PYTEST_ARGS)
+
+.PHONY: lint
+lint: $(READY) ## check style and types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+.PHONY: bench
+bench: $(READY) ## measure what the README claims, into benchmarks/results
+	HF_HUB_OFFLINE=1 $(BIN)/python -m benchmarks.encode
+
+.PHONY: clean
+clean: ## remove .venv, caches and what the demo wrote
+	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache build dist demo-out *.egg-info

@@ -1,0 +1,13 @@
+"""Errors whose message is written for the person who runs the job."""
+
+
+class SbertBeamError(Exception):
+    """Base class: what went wrong, where, and what to do, in one line."""
+
+
+class ModelError(SbertBeamError, ValueError):
+    """A model cannot be found, is not safe to load, or is not one this library can run."""
+
+
+class TextError(SbertBeamError, TypeError):
+    """An input is not text."""

@@ -1,0 +1,127 @@
+"""The body of a Sentence-BERT encoder: a Hugging Face transformer with its tokenizer."""
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import torch
+import transformers
+from torch import Tensor, nn
+from transformers import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+
+from sbert_core.errors import ModelError
+from sbert_core.tokenization import TextTokenizer
+
+# Encoder-decoder models of which only the encoder is used (Sentence-T5).
+_ENCODER_CLASSES = {"t5": "T5EncoderModel", "mt5": "MT5EncoderModel", "umt5": "UMT5EncoderModel"}
+
+# Models that number positions from padding_idx + 1: that many rows of their position table are never used.
+_OFFSET_POSITIONS = ("roberta", "xlm-roberta", "xlm-roberta-xl", "camembert", "mpnet")
+
+_DEFAULT_MAX_TOKENS = 512
+
+
+class Transformer(nn.Module):
+    """A transformer encoder: token ids in, one vector per token out.
+
+    `max_tokens` counts special tokens too. `lower_case` lower-cases before a cased tokenizer.
+    """
+
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        tokenizer: PreTrainedTokenizerBase,
+        max_tokens: int | None = None,
+        lower_case: bool = False,
+    ) -> None:
+        super().__init__()
+        if not tokenizer.is_fast:
+            raise ModelError(f"{type(tokenizer).__name__} has no fast (Rust) form: convert it to tokenizer.json")
+        limit = _position_limit(model.config)
+        self.max_tokens: int = min(max_tokens or tokenizer.model_max_length, limit)
+        self.model = model
+        self.tokenizer = tokenizer
+        self.lower_case = lower_case
+        self.text_tokenizer = TextTokenizer(tokenizer.backend_tokenizer, self.max_tokens, lower_case=lower_case)
+
+    @property
+    def dim(self) -> int:
+        """Length of a token vector."""
+        return int(self.model.config.hidden_size)
+
+    @property
+    def pad_id(self) -> int:
+        """The token id to pad with; what it is does not matter where the mask is 0."""
+        return int(self.tokenizer.pad_token_id or 0)
+
+    def forward(self, ids: Tensor, mask: Tensor) -> Tensor:
+        """Maps token ids (n, length) and their mask to token vectors (n, length, dim)."""
+        vectors: Tensor = self.model(input_ids=ids, attention_mask=mask).last_hidden_state
+        return vectors
+
+    @classmethod
+    def load(
+        cls,
+        folder: Path,
+        *,
+        max_tokens: int | None = None,
+        lower_case: bool = False,
+        allow_pickle: bool = False,
+        allow_code: bool = False,
+    ) -> "Transformer":
+        """Loads a Hugging Face folder in float32. The folder is expected to have passed `check_folder`."""
+        config = transformers.AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=allow_code)
+        encoder_class = getattr(transformers, _ENCODER_CLASSES.get(config.model_type, "AutoModel"))
+        with _quiet():
+            model, info = encoder_class.from_pretrained(
+                folder,
+                config=config,
+                dtype=torch.float32,
+                local_files_only=True,
+                use_safetensors=None if allow_pickle else True,
+                output_loading_info=True,
+                **({"trust_remote_code": True} if allow_code else {}),
+            )
+            tokenizer = transformers.AutoTokenizer.from_pretrained(
+                folder, local_files_only=True, trust_remote_code=allow_code
+            )
+        # A pooler is a classification head that sentence vectors do not use; models are often saved without.
+        missing = sorted(key for key in info["missing_keys"] if not key.startswith("pooler."))
+        if missing:
+            raise ModelError(
+                f"{folder}: the weights lack {len(missing)} tensors of {type(model).__name__}, "
+                f"{missing[0]!r} among them: is config.json the one they were saved with?"
+            )
+        return cls(model.eval(), tokenizer, max_tokens, lower_case)
+
+    def save(self, folder: Path) -> None:
+        """Writes weights (safetensors), configuration and tokenizer in Hugging Face's format."""
+        self.tokenizer.model_max_length = self.max_tokens
+        with _quiet():
+            self.model.save_pretrained(folder)
+            self.tokenizer.save_pretrained(folder)
+
+
+def _position_limit(config: PretrainedConfig) -> int:
+    """The longest input the position table allows."""
+    positions = getattr(config, "max_position_embeddings", None) or getattr(config, "n_positions", None)
+    if not positions or positions < 0:
+        return _DEFAULT_MAX_TOKENS
+    if config.model_type in _OFFSET_POSITIONS:
+        return int(positions) - int(config.pad_token_id or 0) - 1
+    return int(positions)
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Silences transformers' progress bars and load reports: what matters in them is checked and raised."""
+    logging = transformers.utils.logging
+    verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(verbosity)
+        if bars:
+            logging.enable_progress_bar()

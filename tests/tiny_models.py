@@ -1,0 +1,85 @@
+"""Small models with random weights, as folders on disk."""
+
+from pathlib import Path
+
+import torch
+import transformers
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
+from torch import nn
+from transformers import PreTrainedTokenizerFast
+
+_SIZES = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48}
+_POSITIONS = {"max_position_embeddings": 40}
+
+# Architecture -> (configuration, how its tokenizer marks a sentence). Roberta-like models count positions
+# from the padding id, so theirs is not 0.
+_CONFIGS = {
+    "bert": lambda n: transformers.BertConfig(vocab_size=n, **_SIZES, **_POSITIONS),
+    "roberta": lambda n: transformers.RobertaConfig(vocab_size=n, pad_token_id=1, **_SIZES, **_POSITIONS),
+    "xlm-roberta": lambda n: transformers.XLMRobertaConfig(vocab_size=n, pad_token_id=1, **_SIZES, **_POSITIONS),
+    "camembert": lambda n: transformers.CamembertConfig(vocab_size=n, pad_token_id=1, **_SIZES, **_POSITIONS),
+    "electra": lambda n: transformers.ElectraConfig(vocab_size=n, embedding_size=16, **_SIZES, **_POSITIONS),
+    "distilbert": lambda n: transformers.DistilBertConfig(
+        vocab_size=n, dim=32, n_layers=2, n_heads=4, hidden_dim=48, **_POSITIONS
+    ),
+    "mpnet": lambda n: transformers.MPNetConfig(vocab_size=n, pad_token_id=1, **_SIZES, **_POSITIONS),
+    "deberta-v2": lambda n: transformers.DebertaV2Config(
+        vocab_size=n, relative_attention=True, pos_att_type=["c2p", "p2c"], **_SIZES, **_POSITIONS
+    ),
+    "t5": lambda n: transformers.T5Config(
+        vocab_size=n, d_model=32, d_kv=8, d_ff=48, num_layers=2, num_heads=4, n_positions=40
+    ),
+    "mt5": lambda n: transformers.MT5Config(vocab_size=n, d_model=32, d_kv=8, d_ff=48, num_layers=2, num_heads=4),
+}
+ARCHITECTURES = tuple(_CONFIGS)
+PACKED = ("bert", "roberta", "xlm-roberta", "camembert", "electra", "distilbert", "mpnet")
+
+
+def make_tokenizer(pad_id: int = 0, lower_case: bool = True) -> PreTrainedTokenizerFast:
+    """A WordPiece tokenizer over letters, trained on nothing but an alphabet and a few words."""
+    tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
+    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=lower_case)
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    if pad_id == 1:
+        special[:2] = ["[UNK]", "[PAD]"]
+    words = [
+        "the quick brown fox jumps over the lazy dog",
+        "a man is playing the flute",
+        "Where is my parcel?",
+        "query: ",
+    ]
+    tokenizer.train_from_iterator(words * 3, trainers.WordPieceTrainer(vocab_size=90, special_tokens=special))
+    cls, sep = tokenizer.token_to_id("[CLS]"), tokenizer.token_to_id("[SEP]")
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", special_tokens=[("[CLS]", cls), ("[SEP]", sep)]
+    )
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        unk_token="[UNK]",
+        pad_token="[PAD]",
+        cls_token="[CLS]",
+        sep_token="[SEP]",
+        mask_token="[MASK]",
+        model_max_length=24,
+    )
+
+
+def make_transformer(folder: Path, architecture: str = "bert", lower_case: bool = True) -> Path:
+    """Writes a plain Hugging Face folder with a random model of this architecture."""
+    config_of = _CONFIGS[architecture]
+    pad_id = config_of(100).pad_token_id or 0
+    tokenizer = make_tokenizer(pad_id, lower_case)
+    torch.manual_seed(3)
+    model = transformers.AutoModel.from_config(config_of(len(tokenizer)))
+    perturb(model)
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+def perturb(module: nn.Module) -> None:
+    """Moves every weight away from its initial value: a fresh LayerNorm or bias would hide mistakes."""
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter.add_(torch.randn_like(parameter) * 0.1)

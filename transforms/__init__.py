@@ -1,0 +1,1 @@
+"""PTransforms that distribute what sbert_core computes."""
