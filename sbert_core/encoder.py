@@ -5,7 +5,7 @@ import functools
 import os
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Literal, get_args, overload
+from typing import Literal, get_args, overload
 
 import numpy as np
 import torch
@@ -61,9 +61,8 @@ class SentenceEncoder:
             raise ModelError(f"batch_tokens must be at least 1, got {batch_tokens}")
         for head in parts.heads:
             head.to(self.device).eval()
-        full_dim = next(
-            int(module.dim) for module in (*reversed(parts.heads), parts.pooling, parts.body) if hasattr(module, "dim")
-        )
+        sized = [parts.body, *([parts.pooling] if parts.pooling else []), *parts.heads]
+        full_dim = next(module.dim for module in reversed(sized) if not isinstance(module, Normalize))
         if truncate_dim is not None and not 0 < truncate_dim <= full_dim:
             raise ModelError(f"truncate_dim must be between 1 and the model's {full_dim}, got {truncate_dim}")
         self.dim: int = truncate_dim or full_dim
@@ -135,10 +134,30 @@ class SentenceEncoder:
         return fingerprint(self.parts, precision=self.precision, dim=self.dim)
 
     @overload
-    def encode(self, texts: Iterable[str], *, details: Literal[False] = False, **options: Any) -> np.ndarray: ...
+    def encode(
+        self,
+        texts: Iterable[str],
+        *,
+        details: Literal[False] = ...,
+        prompt: str | None = ...,
+        prompt_name: str | None = ...,
+        output_precision: OutputPrecision = ...,
+        ranges: np.ndarray | None = ...,
+        progress: bool = ...,
+    ) -> np.ndarray: ...
 
     @overload
-    def encode(self, texts: Iterable[str], *, details: Literal[True], **options: Any) -> Encoded: ...
+    def encode(
+        self,
+        texts: Iterable[str],
+        *,
+        details: Literal[True],
+        prompt: str | None = ...,
+        prompt_name: str | None = ...,
+        output_precision: OutputPrecision = ...,
+        ranges: np.ndarray | None = ...,
+        progress: bool = ...,
+    ) -> Encoded: ...
 
     def encode(
         self,

@@ -16,7 +16,7 @@ import transformers
 from torch import nn
 
 from sbert_core.errors import ModelError
-from sbert_core.heads import Dense, LayerNorm, Normalize
+from sbert_core.heads import Dense, Head, LayerNorm, Normalize
 from sbert_core.pooling import Pooling
 from sbert_core.safety import check_folder, inner_path, read_json
 from sbert_core.static import StaticEmbedding
@@ -49,7 +49,7 @@ class EncoderParts:
 
     body: Transformer | StaticEmbedding
     pooling: Pooling | None  # None behind a static body, which has no token vectors to pool
-    heads: Sequence[nn.Module] = ()
+    heads: Sequence[Head] = ()
     prompts: dict[str, str] = dataclasses.field(default_factory=dict)
     default_prompt_name: str | None = None
 
@@ -101,11 +101,12 @@ def _assemble(
         raise ModelError(
             f"{folder / 'modules.json'} lists {kinds}: expected Transformer then Pooling, or StaticEmbedding"
         )
-    if any(isinstance(module, Pooling | Transformer | StaticEmbedding) for module in rest):
+    heads = tuple(module for module in rest if isinstance(module, Dense | LayerNorm | Normalize))
+    if len(heads) < len(rest):
         raise ModelError(f"{folder / 'modules.json'}: only Dense, LayerNorm and Normalize may follow pooling")
     if default_prompt_name is not None and default_prompt_name not in prompts:
         raise ModelError(f"{folder / _PROMPTS_CONFIG}: the default prompt {default_prompt_name!r} is not defined")
-    return EncoderParts(body, pooling, tuple(rest), prompts, default_prompt_name)
+    return EncoderParts(body, pooling, heads, prompts, default_prompt_name)
 
 
 def _read_transformer(folder: Path, max_tokens: int | None, allowed: dict[str, bool]) -> Transformer:
@@ -179,8 +180,7 @@ def _read_weights(folder: Path, allowed: dict[str, bool]) -> dict[str, torch.Ten
     path = folder / "model.safetensors"
     if path.exists():
         return safetensors.torch.load_file(path)
-    weights: dict[str, torch.Tensor] = torch.load(folder / "pytorch_model.bin", weights_only=True)
-    return weights
+    return torch.load(folder / "pytorch_model.bin", weights_only=True)
 
 
 def write_folder(folder: Path, parts: EncoderParts) -> None:

@@ -54,8 +54,7 @@ class PaddedForward:
             mask[row, : len(sentence)] = 1
         on_device = torch.from_numpy(mask).to(self._device)
         tokens = self._body(torch.from_numpy(padded).to(self._device), on_device)
-        pooled: Tensor = self._pooling(tokens.float(), on_device, prompt_tokens)
-        return pooled
+        return self._pooling(tokens.float(), on_device, prompt_tokens)
 
 
 class StaticForward:
@@ -73,8 +72,7 @@ class StaticForward:
         lengths = np.fromiter(map(len, ids), np.int64, len(ids))
         tokens = torch.from_numpy(np.concatenate(ids)).to(self._device)
         starts = torch.from_numpy((np.cumsum(lengths) - lengths).astype(np.int32)).to(self._device)
-        vectors: Tensor = self._body(tokens, starts)
-        return vectors
+        return self._body(tokens, starts)
 
 
 Forward = PackedForward | PaddedForward | StaticForward

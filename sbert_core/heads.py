@@ -77,8 +77,7 @@ class LayerNorm(nn.Module):
 
     def forward(self, vectors: Tensor) -> Tensor:
         """Maps (n, dim) to (n, dim)."""
-        normed: Tensor = self.norm(vectors)
-        return normed
+        return self.norm(vectors)
 
 
 class Normalize(nn.Module):
@@ -87,3 +86,6 @@ class Normalize(nn.Module):
     def forward(self, vectors: Tensor) -> Tensor:
         """Maps (n, dim) to (n, dim)."""
         return torch.nn.functional.normalize(vectors, dim=-1)
+
+
+Head = Dense | LayerNorm | Normalize

@@ -106,8 +106,7 @@ class _Layer:
         mixed = self.attention_out(self._attend(self.qkv(tokens), groups, biases))
         tokens = self.attention_norm(mixed.add_(tokens))
         widened = self.activation(self.up(tokens))
-        normed: Tensor = self.output_norm(self.down(widened).add_(tokens))
-        return normed
+        return self.output_norm(self.down(widened).add_(tokens))
 
     def _attend(self, qkv: Tensor, groups: list[Group], biases: list[Tensor | None]) -> Tensor:
         total, width = qkv.shape[0], qkv.shape[1] // 3
@@ -164,5 +163,4 @@ class PackedTransformer:
         """MPNet's learned bias on the distance of two tokens: (1, heads, length, length)."""
         if type(self._model).__name__ != "MPNetModel":
             return None
-        bias: Tensor = self._model.encoder.compute_position_bias(tokens.new_empty(1, length))
-        return bias
+        return self._model.encoder.compute_position_bias(tokens.new_empty(1, length))

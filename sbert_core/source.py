@@ -38,8 +38,8 @@ def find_model(
     if name == "default":
         return _find_default()
     if "://" in name:
-        return _copy_uri(name, Path(cache_dir or _default_cache()))
-    if Path(name).is_dir():
+        return _copy_uri(name.rstrip("/"), Path(cache_dir or _default_cache()))
+    if name and Path(name).is_dir():
         return Path(name)
     if not _HUB_NAME.fullmatch(name):
         raise ModelError(f"there is no model folder {name!r}")
@@ -78,7 +78,7 @@ def _default_cache() -> Path:
 def _copy_uri(uri: str, cache: Path) -> Path:
     """Copies a remote folder once; a folder whose files changed since is copied anew."""
     try:
-        filesystem, root = fsspec.core.url_to_fs(uri.rstrip("/"))
+        filesystem, root = fsspec.core.url_to_fs(uri)
         found = filesystem.find(root, detail=True)
         files = {str(PurePosixPath(path).relative_to(root)): info for path, info in found.items()}
     except Exception as error:  # every filesystem raises its own

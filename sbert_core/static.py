@@ -29,8 +29,7 @@ class StaticEmbedding(nn.Module):
 
     def forward(self, ids: Tensor, starts: Tensor) -> Tensor:
         """Maps token ids end to end (total,) and where each text starts (n,) to (n, dim)."""
-        vectors: Tensor = self.embedding(ids, starts)
-        return vectors
+        return self.embedding(ids, starts)
 
     @classmethod
     def load(cls, folder: Path) -> "StaticEmbedding":

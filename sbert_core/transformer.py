@@ -56,8 +56,7 @@ class Transformer(nn.Module):
 
     def forward(self, ids: Tensor, mask: Tensor) -> Tensor:
         """Maps token ids (n, length) and their mask to token vectors (n, length, dim)."""
-        vectors: Tensor = self.model(input_ids=ids, attention_mask=mask).last_hidden_state
-        return vectors
+        return self.model(input_ids=ids, attention_mask=mask).last_hidden_state
 
     @classmethod
     def load(
