@@ -22,6 +22,11 @@ setup: $(READY) ## make .venv with everything in it
 test: $(READY) ## run the tests
 	HF_HUB_OFFLINE=1 $(BIN)/python -m pytest $(PYTEST_ARGS)
 
+.PHONY: demo
+demo: $(READY) ## embed the corpus in demo/sentences and show what came out
+	$(BIN)/sbert-beam embed --input demo/sentences --output demo-out
+	@$(BIN)/python demo/look.py
+
 .PHONY: lint
 lint: $(READY) ## check style and types
 	$(BIN)/ruff check .
@@ -29,8 +34,8 @@ lint: $(READY) ## check style and types
 	$(BIN)/mypy
 
 .PHONY: bench
-bench: $(READY) ## measure what the README claims, into benchmarks/results
-	HF_HUB_OFFLINE=1 $(BIN)/python -m benchmarks.encode
+bench: $(READY) ## measure what the README claims: make bench DATA=folder
+	HF_HUB_OFFLINE=1 $(BIN)/python -m benchmarks.encode --data "$(DATA)"
 
 .PHONY: clean
 clean: ## remove .venv, caches and what the demo wrote

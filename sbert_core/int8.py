@@ -36,11 +36,11 @@ def int8_linear(weight: Tensor, bias: Tensor, after_gelu: bool) -> Linear:
         peaks = torch.maximum(tokens.amax(dim=1, keepdim=True), tokens.amin(dim=1, keepdim=True).neg_())
         peaks.clamp_(min=_TINY)
         product: Tensor = multiply(tokens / peaks, 1 / 127, 128, packed)
-        return product.mul_(peaks).add_(bias)
+        return torch.addcmul(bias, product, peaks, out=product)
 
     def one_sided(tokens: Tensor) -> Tensor:
         peaks = tokens.amax(dim=1, keepdim=True).clamp_(min=_GELU_LEAST_PEAK)
         product: Tensor = multiply(tokens.div_(peaks), 1 / (255 - _GELU_ZERO), _GELU_ZERO, packed)
-        return product.mul_(peaks).add_(bias)
+        return torch.addcmul(bias, product, peaks, out=product)
 
     return one_sided if after_gelu else symmetric

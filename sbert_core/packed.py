@@ -86,7 +86,8 @@ class _Layer:
     def __init__(self, block: _Block, heads: int, activation: str, make_linear: MakeLinear) -> None:
         projections = (block.query, block.key, block.value)
         self.heads = heads
-        self.activation = ACT2FN[activation]
+        # In place where torch can: a fresh buffer of this size costs more than the arithmetic.
+        self.activation = torch.ops.aten.gelu_ if activation == "gelu" else ACT2FN[activation]
         self.qkv = make_linear(
             torch.cat([p.weight.detach() for p in projections]),
             torch.cat([p.bias.detach() for p in projections]),

@@ -37,7 +37,7 @@ def test_concatenation_keeps_the_order():
 
 
 def test_a_prompt_as_long_as_the_text():
-    assert torch.isfinite(Pooling(2, "max", include_prompt=False)(TOKENS, MASK, prompt_tokens=99)).all()
+    assert torch.isfinite(Pooling(2, "max", include_prompt=False)(TOKENS, None, prompt_tokens=99)).all()
 
 
 @pytest.mark.parametrize("modes", ["median", ["mean", "median"], []])

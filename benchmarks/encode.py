@@ -1,0 +1,170 @@
+"""How fast, how exact and how frugal the encoder is, against sentence-transformers in the same run.
+
+    python -m benchmarks.encode --data DATA
+
+DATA holds english_sentences/english_1m.parquet (text), reuters21578/reuters21578.parquet (body) and
+stsb/stsb_en.parquet (sentence1, sentence2, score, split). Takes about 20 minutes on two cores.
+"""
+
+import argparse
+import json
+import resource
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import torch
+from scipy.stats import spearmanr
+from sentence_transformers import SentenceTransformer
+
+from benchmarks.measure import gemm_peak, machine, race, store
+from sbert_core import SentenceEncoder
+from sbert_core.folder import EncoderParts
+from sbert_core.heads import Normalize
+from sbert_core.source import find_model
+from sbert_core.static import StaticEmbedding
+
+SIZES = {200: 9, 6000: 3}  # texts -> rounds
+MEMORY_TEXTS = 100_000
+
+
+def load_texts(data: Path, count: int) -> list[str]:
+    """Real English of mixed length: mostly single sentences, one text in twelve a news article."""
+    random = np.random.default_rng(0)
+    sentences = pq.read_table(data / "english_sentences/english_1m.parquet", columns=["text"])["text"].to_pylist()
+    articles = pq.read_table(data / "reuters21578/reuters21578.parquet", columns=["body"])["body"].to_pylist()
+    articles = [article for article in articles if article and len(article) > 20]
+    texts = [sentences[i] for i in random.choice(len(sentences), count - count // 12, replace=False)]
+    texts += [articles[i] for i in random.choice(len(articles), count // 12, replace=False)]
+    return [texts[i] for i in random.permutation(count)]
+
+
+def flops(encoder: SentenceEncoder, n_tokens: np.ndarray) -> float:
+    """Multiplications and additions that the texts need, padding not counted."""
+    config = encoder.parts.body.model.config
+    width, inner, layers = config.hidden_size, config.intermediate_size, config.num_hidden_layers
+    projections = 2 * (4 * width**2 + 2 * width * inner) * n_tokens.sum()
+    attention = 4 * width * (n_tokens.astype(float) ** 2).sum()
+    return float(layers * (projections + attention))
+
+
+def compare(encoders: dict[str, Any], texts: list[str], rounds: int) -> dict[str, Any]:
+    """Races the encoders over the same texts and compares every vector with the reference's."""
+    vectors = {}
+
+    def run(name: str) -> None:
+        vectors[name] = encoders[name].encode(texts)
+
+    print(f"{len(texts)} texts")
+    times = race({name: (lambda name=name: run(name)) for name in encoders}, rounds)
+    exact = encoders["sbert-beam"]
+    n_tokens = exact.encode(texts, details=True).n_tokens
+    peak, work = gemm_peak(), flops(exact, n_tokens)
+    reference = vectors["sentence-transformers"]
+    rows = {}
+    for name, measured in times.items():
+        cosines = (vectors[name] * reference).sum(axis=1)
+        rows[name] = {
+            **measured,
+            "cpu_ratio": times["sentence-transformers"]["cpu_s"] / measured["cpu_s"],
+            "wall_ratio": times["sentence-transformers"]["wall_s"] / measured["wall_s"],
+            "tokens_per_s": n_tokens.sum() / measured["wall_s"],
+            "gflop_per_cpu_s": work / measured["cpu_s"] / 1e9,
+            "share_of_gemm_peak": work / measured["cpu_s"] / 1e9 / peak,
+            "cosine_min": float(cosines.min()),
+            "cosine_mean": float(cosines.mean()),
+        }
+    return {
+        "texts": len(texts),
+        "tokens_mean": float(n_tokens.mean()),
+        "tokens_p95": float(np.percentile(n_tokens, 95)),
+        "gemm_peak_gflop_per_cpu_s": peak,
+        "rows": rows,
+    }
+
+
+def score_stsb(encoders: dict[str, Any], data: Path) -> dict[str, float]:
+    """Spearman x 100 on the STS benchmark's test split."""
+    pairs = pq.read_table(data / "stsb/stsb_en.parquet").to_pandas().query("split == 'test'")
+    left, right = pairs["sentence1"].tolist(), pairs["sentence2"].tolist()
+    cosines = {name: (encoder.encode(left) * encoder.encode(right)).sum(axis=1) for name, encoder in encoders.items()}
+    return {name: 100 * float(spearmanr(values, pairs["score"]).statistic) for name, values in cosines.items()}
+
+
+def compare_static(encoder: SentenceEncoder, texts: list[str]) -> dict[str, float]:
+    """A static encoder of the same width (the model's own word vectors) against the transformer."""
+    body = encoder.parts.body
+    table = body.model.embeddings.word_embeddings.weight.detach()
+    static = SentenceEncoder(
+        EncoderParts(StaticEmbedding(body.tokenizer.backend_tokenizer, table), None, (Normalize(),))
+    )
+    times = race({"transformer": lambda: encoder.encode(texts), "static": lambda: static.encode(texts)}, 5)
+    return {
+        "texts_per_s": len(texts) / times["static"]["wall_s"],
+        "cpu_ratio": times["transformer"]["cpu_s"] / times["static"]["cpu_s"],
+        "wall_ratio": times["transformer"]["wall_s"] / times["static"]["wall_s"],
+    }
+
+
+def compare_duplicates(encoder: SentenceEncoder, texts: list[str]) -> float:
+    """Time for rows of which half are duplicates, as a share of that for rows all distinct."""
+    half = texts[: len(texts) // 2]
+    times = race({"distinct": lambda: encoder.encode(texts), "half": lambda: encoder.encode([*half, *half])}, 5)
+    return times["half"]["cpu_s"] / times["distinct"]["cpu_s"]
+
+
+def measure_memory() -> dict[str, float]:
+    """Peak memory that encoding 100,000 sentences of 30 tokens adds to the loaded model, less the output."""
+    encoder = SentenceEncoder.load()
+    encoder.encode(["warm up"])
+    random = np.random.default_rng(0)
+    words = [word for word in encoder.parts.body.tokenizer.get_vocab() if word.isalpha() and len(word) > 2]
+    texts = [" ".join(row) for row in random.choice(words, (MEMORY_TEXTS, 28))]
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    vectors = encoder.encode(texts)
+    grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+    return {"output_mib": vectors.nbytes / 2**20, "added_mib_beyond_output": grown / 1024 - vectors.nbytes / 2**20}
+
+
+def main() -> None:
+    """Measures everything and stores benchmarks/results/encode.json."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, help="folder of data sets; see benchmarks/README.md")
+    parser.add_argument("--memory", action="store_true", help="only measure memory, in a process of its own")
+    arguments = parser.parse_args()
+    if arguments.memory:
+        print(json.dumps(measure_memory()))
+        return
+    if arguments.data is None or not arguments.data.is_dir():
+        sys.exit("give the folder of data sets with --data DIR (make bench DATA=DIR); see benchmarks/README.md")
+    model = find_model("default")
+    encoders = {
+        "sentence-transformers": SentenceTransformer(str(model), device="cpu"),
+        "sbert-beam": SentenceEncoder.load(model, device="cpu"),
+        "sbert-beam int8": SentenceEncoder.load(model, device="cpu", precision="int8"),
+    }
+    exact = encoders["sbert-beam"]
+    texts = load_texts(arguments.data, max(SIZES))
+    for encoder in encoders.values():
+        encoder.encode(texts[:50])
+    result = {
+        "machine": machine("torch", "transformers", "sentence-transformers", "tokenizers"),
+        "speed": [compare(encoders, texts[:size], rounds) for size, rounds in SIZES.items()],
+        "stsb_test_spearman": score_stsb(encoders, arguments.data),
+        "static": compare_static(exact, texts[:1000]),
+        "half_duplicates_cpu_share": compare_duplicates(exact, texts[:1000]),
+        "sentence_transformers_onnx": "not measured: optimum-onnx 0.1.0 requires transformers < 4.58",
+    }
+    memory = subprocess.run(
+        [sys.executable, "-m", "benchmarks.encode", "--memory"], check=True, capture_output=True, text=True
+    )
+    result["memory"] = json.loads(memory.stdout)
+    store("encode", result)
+
+
+if __name__ == "__main__":
+    torch.set_grad_enabled(False)
+    main()

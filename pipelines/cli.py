@@ -1,0 +1,47 @@
+"""The command line: `sbert-beam JOB --flags`."""
+
+import argparse
+import importlib.metadata
+import logging
+import sys
+from collections.abc import Sequence
+
+JOBS = {"embed": "sentences in Parquet shards to embedding columns"}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs a job; returns 0 if it kept its promises, 1 if it failed, 2 if it was asked for in a wrong way."""
+    parser = argparse.ArgumentParser(
+        prog="sbert-beam",
+        description="Sentence-BERT on Apache Beam.",
+        epilog="`sbert-beam JOB --help` tells the flags of a job; Beam's own flags may follow them.",
+    )
+    version = importlib.metadata.version("sbert-beam")
+    parser.add_argument("--version", action="version", version=f"sbert-beam {version}")
+    jobs = parser.add_subparsers(dest="job", required=True, metavar="JOB")
+    for name, text in JOBS.items():
+        jobs.add_parser(name, help=text, add_help=False)
+    parser.parse_known_args(arguments[:1] if arguments is not None else sys.argv[1:2])
+    return _embed(arguments[1:] if arguments is not None else sys.argv[2:])
+
+
+def _embed(arguments: Sequence[str]) -> int:
+    logging.getLogger().setLevel(logging.ERROR)  # Beam's warnings are for its developers
+    # Imported when a job is chosen: Beam and torch take seconds to load.
+    from pipelines.embed import EXAMPLE, EmbedOptions, run
+    from pipelines.flags import add_flags, parse_flags
+    from sbert_core.errors import SbertBeamError
+
+    parser = argparse.ArgumentParser(
+        prog="sbert-beam embed", description=JOBS["embed"], epilog=f"example: {EXAMPLE}", allow_abbrev=False
+    )
+    add_flags(parser, EmbedOptions)
+    options, beam_flags = parse_flags(parser, EmbedOptions, arguments)
+    try:
+        figures = run(options, beam_flags)
+    except SbertBeamError as error:
+        print(f"sbert-beam embed: {error}", file=sys.stderr)
+        return 2
+    for name, figure in figures.items():
+        print(f"{name:>12}  {figure:,}" if isinstance(figure, int) else f"{name:>12}  {figure}")
+    return 0

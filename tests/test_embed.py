@@ -1,0 +1,241 @@
+"""The embed job on real shards."""
+
+import datetime
+import decimal
+import json
+
+import apache_beam as beam
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from apache_beam.testing.util import assert_that, equal_to
+
+from pipelines import embed
+from pipelines.cli import main
+from sbert_core.schema import REJECTED
+from tests.fake_encoder import FakeEncoder, load_counted, load_fake
+from transforms.encode import EncodeSentences, encode_batch
+from transforms.read import DataError, ReadSentences, Task, inspect_files, read_task, split_file
+
+ADDED = ["embedding", "n_tokens", "truncated"]
+
+
+def make_table(rows: int, first: int = 0) -> pa.Table:
+    """Rows with a column of every type that likes to get lost on the way."""
+    numbers = range(first, first + rows)
+    return pa.table(
+        {
+            "id": [f"r{number:04}" for number in numbers],
+            "text": [f"sentence number {number}" + " and more" * (number % 7) for number in numbers],
+            "topic": pa.array([f"topic {number % 3}" for number in numbers]).dictionary_encode(),
+            "when": pa.array([datetime.datetime(2025, 1, 1) for _ in numbers], pa.timestamp("us", "UTC")),
+            "price": pa.array([decimal.Decimal("1.10")] * rows, pa.decimal128(9, 2)),
+            "tags": pa.array([["a", "b"]] * rows, pa.list_(pa.string())),
+            "large": pa.array(["x"] * rows, pa.large_string()),
+        }
+    )
+
+
+def write_shards(folder, table: pa.Table, shards: int, row_group_size: int = 40) -> str:
+    folder.mkdir(parents=True, exist_ok=True)
+    size = -(-len(table) // shards) if len(table) else 1
+    for shard in range(shards):
+        part = table.slice(shard * size, size)
+        pq.write_table(part, folder / f"part-{shard:03}.parquet", row_group_size=row_group_size)
+    return f"{folder}/*.parquet"
+
+
+def run_fake(pattern: str, output, **options) -> dict:
+    """Runs the job with the fake encoder in place of a model."""
+    settings = embed.EmbedOptions(input=[pattern], output=str(output), **options)
+    encode = EncodeSentences(load=load_fake, text_column=settings.text_column)
+    return embed.run(settings, encode=encode)
+
+
+def read_output(output) -> pa.Table:
+    """Reads the dataset the way a consumer should: by its manifest."""
+    folder = output / "embeddings"
+    names = [part["name"] for part in json.loads((folder / "_manifest.json").read_text())["parts"]]
+    return pa.concat_tables(pq.read_table(folder / name) for name in names).sort_by("id")
+
+
+def test_contents(tmp_path):
+    table = make_table(100)
+    figures = run_fake(write_shards(tmp_path / "in", table, 3), tmp_path / "out")
+    result = read_output(tmp_path / "out")
+    assert result.drop_columns(ADDED).cast(table.schema).equals(table)
+    assert [(field.name, field.type) for field in result.schema][:7] == [(f.name, f.type) for f in table.schema]
+    assert result.schema.field("embedding").type == pa.list_(pa.field("item", pa.float32(), nullable=False), 4)
+    assert not any(result.schema.field(name).nullable for name in ADDED)
+    expected = FakeEncoder().encode(table["text"].to_pylist(), details=True)
+    np.testing.assert_array_equal(np.stack(result["embedding"].to_numpy(zero_copy_only=False)), expected.embeddings)
+    assert result["n_tokens"].to_pylist() == expected.n_tokens.tolist()
+    assert result["truncated"].to_pylist() == expected.truncated.tolist()
+    assert figures["rows in"] == figures["embedded"] == 100
+
+
+def test_shards_and_slices_do_not_matter(tmp_path):
+    table = make_table(100)
+    results = []
+    for number, (shards, slice_rows) in enumerate([(1, 8192), (4, 7), (3, 40)]):
+        pattern = write_shards(tmp_path / f"in{number}", table, shards)
+        run_fake(pattern, tmp_path / f"out{number}", slice_rows=slice_rows)
+        results.append(read_output(tmp_path / f"out{number}"))
+    assert all(result.equals(results[0]) for result in results)
+
+
+def test_second_run_writes_the_same_bytes(tmp_path):
+    pattern = write_shards(tmp_path / "in", make_table(100), 3)
+    run_fake(pattern, tmp_path / "out", slice_rows=30)
+    first = {path: path.read_bytes() for path in (tmp_path / "out").rglob("*") if path.is_file()}
+    run_fake(pattern, tmp_path / "out", slice_rows=30)
+    assert first == {path: path.read_bytes() for path in (tmp_path / "out").rglob("*") if path.is_file()}
+
+
+def test_parts_name_their_encoder(tmp_path):
+    run_fake(write_shards(tmp_path / "in", make_table(5), 1), tmp_path / "out")
+    (part,) = (tmp_path / "out" / "embeddings").glob("*.parquet")
+    assert pq.read_schema(part).metadata[b"sbert_beam.fingerprint"] == b"fake"
+
+
+def test_rejected_rows(tmp_path):
+    table = make_table(50)
+    texts = table["text"].to_pylist()
+    texts[3], texts[40], texts[41] = None, "poison", "more poison"
+    table = table.set_column(1, "text", pa.array(texts))
+    figures = run_fake(write_shards(tmp_path / "in", table, 1), tmp_path / "out", slice_rows=30)
+    assert (figures["rows in"], figures["embedded"], figures["rejected"]) == (50, 47, 3)
+    rejected = pq.read_table(tmp_path / "out" / "rejected").select(REJECTED.names)
+    assert sorted(rejected.to_pylist(), key=lambda row: row["row"]) == [
+        {"file": "part-000.parquet", "row": 3, "id": "r0003", "reason": "text is null"},
+        {"file": "part-000.parquet", "row": 40, "id": "r0040", "reason": "RuntimeError: poisoned"},
+        {"file": "part-000.parquet", "row": 41, "id": "r0041", "reason": "RuntimeError: poisoned"},
+    ]
+    assert read_output(tmp_path / "out")["id"].to_pylist() == [
+        f"r{number:04}" for number in range(50) if number not in (3, 40, 41)
+    ]
+
+
+def test_all_rows_rejected(tmp_path):
+    table = make_table(3).set_column(1, "text", pa.array([None] * 3, pa.string()))
+    assert run_fake(write_shards(tmp_path / "in", table, 1), tmp_path / "out")["rejected"] == 3
+    assert len(read_output(tmp_path / "out")) == 0
+
+
+def test_empty_file(tmp_path):
+    figures = run_fake(write_shards(tmp_path / "in", make_table(1)[:0], 1), tmp_path / "out")
+    assert figures["rows in"] == figures["embedded"] == 0
+
+
+def test_tasks_cover_every_row_once(tmp_path):
+    pattern = write_shards(tmp_path / "in", make_table(100), 1)
+    (file,) = inspect_files([pattern])
+    tasks = list(split_file(file, slice_rows=17))
+    assert [(task.first_row, task.rows) for task in tasks] == [
+        *((0, 17), (17, 17), (34, 6), (40, 17), (57, 17), (74, 6), (80, 17), (97, 3))
+    ]
+    assert len({task.part_name for task in tasks}) == len(tasks)
+    rows = [row for task in tasks for row in read_task(task)["id"].to_pylist()]
+    assert rows == [f"r{number:04}" for number in range(100)]
+
+
+def test_part_names_of_equal_files_in_two_folders_differ():
+    assert Task("a/x", "a/part.parquet", 0, 1).part_name != Task("b/x", "b/part.parquet", 0, 1).part_name
+
+
+def test_encoder_is_loaded_once(tmp_path):
+    pattern = write_shards(tmp_path / "in", make_table(100), 4)
+    (tmp_path / "marks").mkdir()
+    encode = EncodeSentences(model=str(tmp_path / "marks"), load=load_counted)
+    embed.run(embed.EmbedOptions(input=[pattern], output=str(tmp_path / "out")), encode=encode)
+    assert len(list((tmp_path / "marks").iterdir())) == 1
+
+
+def test_batches_of_ones_own_pipeline():
+    batch = pa.record_batch({"question": ["where is it", "hello"]})
+    with beam.Pipeline("FnApiRunner") as root:
+        outputs = root | beam.Create([batch]) | EncodeSentences(text_column="question", load=load_fake)
+        columns = outputs["encoded"] | beam.Map(lambda encoded: tuple(encoded.schema.names))
+        assert_that(columns, equal_to([("question", *ADDED)]))
+
+
+def test_encoding_nothing():
+    encoded, reasons = encode_batch(pa.record_batch({"text": pa.array([], pa.string())}), FakeEncoder())
+    assert len(encoded) == 0
+    assert reasons == {}
+
+
+@pytest.mark.parametrize(
+    ("break_input", "message"),
+    [
+        (lambda folder: [path.unlink() for path in folder.iterdir()], "no input files"),
+        (lambda folder: (folder / "part-001.parquet").write_bytes(b"PAR1 no"), r"part-001\.parquet is not a readable"),
+        (lambda folder: cut(folder / "part-001.parquet"), r"part-001\.parquet is not a readable"),
+        (lambda folder: rewrite(folder, lambda t: t.drop_columns(["text"])), r"part-001\.parquet has no column 'text'"),
+        (lambda folder: rewrite(folder, lambda t: t.drop_columns(["price"])), "'price' is missing and decimal128"),
+        (
+            lambda folder: rewrite(folder, lambda t: t.append_column("truncated", [[1] * len(t)])),
+            "already has a column",
+        ),
+        (
+            lambda folder: rewrite(folder, lambda t: t.set_column(1, "text", [list(range(len(t)))])),
+            "'text' is int64, expected text",
+        ),
+    ],
+)
+def test_bad_input_is_told_before_work_begins(tmp_path, capsys, break_input, message):
+    pattern = write_shards(tmp_path / "in", make_table(10), 2)
+    break_input(tmp_path / "in")
+    with pytest.raises(DataError, match=message):
+        run_fake(pattern, tmp_path / "out")
+    assert main(["embed", "--input", pattern, "--output", str(tmp_path / "out")]) == 2
+    lines = capsys.readouterr().err.strip().splitlines()
+    assert len(lines) == 1
+    assert not (tmp_path / "out").exists()
+
+
+def cut(path) -> None:
+    path.write_bytes(path.read_bytes()[:-100])
+
+
+def rewrite(folder, change) -> None:
+    path = folder / "part-001.parquet"
+    pq.write_table(change(pq.read_table(path)), path)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "required: --input, --output"),
+        (["--input", "x", "--output", "y", "--modle", "z"], "unknown: --modle"),
+        (["--input", "x", "--output", "y", "--slice_rows", "many"], "invalid int value: 'many'"),
+    ],
+)
+def test_bad_flags(capsys, arguments, message):
+    with pytest.raises(SystemExit) as exit_code:
+        main(["embed", *arguments])
+    assert exit_code.value.code == 2
+    assert message in capsys.readouterr().err
+
+
+def test_bad_slice_rows():
+    with pytest.raises(DataError, match="slice_rows must be at least 1"):
+        ReadSentences(patterns=["x"], slice_rows=0)
+
+
+def test_command_line_with_the_default_model(tmp_path, capsys, default_encoder):
+    table = make_table(12)
+    pattern = write_shards(tmp_path / "in", table, 2)
+    assert main(["embed", "--input", pattern, "--output", str(tmp_path / "out"), "--device", "cpu"]) == 0
+    assert "embedded  12" in capsys.readouterr().out
+    vectors = np.stack(read_output(tmp_path / "out")["embedding"].to_numpy(zero_copy_only=False))
+    np.testing.assert_allclose(vectors, default_encoder.encode(table["text"]), atol=1e-6)
+
+
+def test_two_processes_give_the_same(tmp_path):
+    pattern = write_shards(tmp_path / "in", make_table(60), 3)
+    for workers in ("1", "2"):
+        arguments = ["embed", "--input", pattern, "--output", str(tmp_path / workers), "--workers", workers]
+        assert main([*arguments, "--device", "cpu"]) == 0
+    assert read_output(tmp_path / "1").equals(read_output(tmp_path / "2"))

@@ -1,0 +1,74 @@
+"""What the documents say is so."""
+
+import argparse
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from benchmarks.readme import render
+from pipelines.embed import EXAMPLE, EmbedOptions
+from pipelines.flags import add_flags, parse_flags
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "benchmarks" / "README.md"]
+
+
+def code_blocks(text: str, language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL)
+
+
+def make_targets() -> set[str]:
+    return set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+
+
+def test_readme_opens_with_the_two_commands():
+    assert [line.split()[:2] for line in code_blocks(README, "sh")[0].splitlines()] == [
+        ["make", "demo"],
+        ["make", "test"],
+    ]
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_make_targets_exist(path):
+    used = set(
+        re.findall(r"\bmake ([a-z]+)\b", "\n".join(re.findall(r"```sh.*?```|`[^`\n]+`", path.read_text(), re.DOTALL)))
+    )
+    assert used <= make_targets()
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_links_lead_somewhere(path):
+    for target in re.findall(r"\]\((?!http)([^)#]+)", path.read_text()):
+        assert (path.parent / target).exists(), target
+
+
+def test_every_make_target_is_listed():
+    documented = set(re.findall(r"^([a-z]+):.*##", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    assert documented == make_targets()
+
+
+def test_sbert_beam_commands_parse():
+    commands = [line for block in code_blocks(README, "sh") for line in block.splitlines() if "sbert-beam " in line]
+    assert commands == [EXAMPLE]
+    parser = argparse.ArgumentParser()
+    add_flags(parser, EmbedOptions)
+    options, rest = parse_flags(parser, EmbedOptions, ["--input", "sentences/*.parquet", "--output", "out"])
+    assert (options.output, rest) == ("out", [])
+
+
+def test_encoder_example_runs(capsys):
+    (example,) = [block for block in code_blocks(README, "python") if "SentenceEncoder" in block]
+    scope: dict = {}
+    exec(example, scope)
+    assert "1." in capsys.readouterr().out
+    scores = scope["vectors"] @ scope["vectors"].T
+    assert scores[0, 1] > 0.5 > scores[0, 2]
+    np.testing.assert_allclose(np.diag(scores), 1, atol=1e-5)
+
+
+def test_figures_are_those_of_the_results():
+    assert render(README) == README
+    assert "times faster" in README

@@ -1,0 +1,158 @@
+"""Batches of sentences to batches with an embedding column."""
+
+import dataclasses
+import os
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, Literal, Protocol
+
+import apache_beam as beam
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import torch
+from apache_beam.metrics import Metrics
+from apache_beam.utils.shared import Shared
+
+from sbert_core.encoder import Encoded, SentenceEncoder
+from sbert_core.schema import ID, REJECTED, TEXT, added_fields
+from transforms.read import task_of
+
+FINGERPRINT_KEY = b"sbert_beam.fingerprint"
+"""Where a Parquet file says which encoder made its vectors."""
+
+
+class Encoder(Protocol):
+    """What this module needs of an encoder; tests bring their own."""
+
+    dim: int
+    fingerprint: str
+
+    def encode(
+        self, texts: list[str], *, details: Literal[True], prompt: str | None, prompt_name: str | None
+    ) -> Encoded:
+        """Encodes texts; see `SentenceEncoder.encode`."""
+
+
+def encode_batch(
+    batch: pa.RecordBatch,
+    encoder: Encoder,
+    text_column: str = TEXT,
+    prompt: str | None = None,
+    prompt_name: str | None = None,
+) -> tuple[pa.RecordBatch, dict[int, str]]:
+    """Adds `embedding`, `n_tokens` and `truncated` to the rows that can be encoded; other columns are kept.
+
+    Returns those rows, and for each row that cannot be encoded the reason, by its position in `batch`.
+    """
+    column = batch.column(text_column)
+    texts = column.to_pylist()
+    reasons = {int(row): "text is null" for row in np.flatnonzero(column.is_null())}
+    encoded = [Encoded(np.empty((0, encoder.dim), np.float32), np.empty(0, np.int64), np.empty(0, bool))]
+
+    def encode(rows: list[int]) -> None:
+        """Encodes rows together; if that fails, halves them until the ones to blame are found."""
+        if not rows:
+            return
+        chosen = [texts[row] for row in rows]
+        try:
+            encoded.append(encoder.encode(chosen, details=True, prompt=prompt, prompt_name=prompt_name))
+        except Exception as error:
+            if len(rows) == 1:
+                reasons[rows[0]] = f"{type(error).__name__}: {error}"
+                return
+            encode(rows[: len(rows) // 2])
+            encode(rows[len(rows) // 2 :])
+
+    encode([row for row in range(len(batch)) if row not in reasons])
+    kept = batch.filter(pa.array([row not in reasons for row in range(len(batch))], pa.bool_()))
+    vectors, n_tokens, truncated = (
+        np.concatenate([getattr(part, name) for part in encoded]) for name in ("embeddings", "n_tokens", "truncated")
+    )
+    fields = added_fields(encoder.dim)
+    columns = [
+        pa.FixedSizeListArray.from_arrays(pa.array(vectors.reshape(-1)), type=fields[0].type),
+        pa.array(n_tokens, fields[1].type),
+        pa.array(truncated, fields[2].type),
+    ]
+    metadata = {**(batch.schema.metadata or {}), FINGERPRINT_KEY: encoder.fingerprint.encode()}
+    schema = pa.schema([*batch.schema, *fields], metadata)
+    return pa.record_batch([*kept.columns, *columns], schema=schema), reasons
+
+
+@dataclasses.dataclass(kw_only=True, eq=False)
+class EncodeSentences(beam.PTransform):
+    """Adds `embedding`, `n_tokens` and `truncated` to batches of sentences.
+
+    Input is `pa.RecordBatch` with a text column; output is a dictionary of two collections of `pa.RecordBatch`:
+    `encoded`, and `rejected` for the rows that have no vector (batches of ReadSentences only; others raise).
+    Row order inside a batch is kept, order of batches is not. The encoder is loaded once per worker process.
+    Counters: `encode/sentences`, `encode/tokens`, `encode/truncated`, `encode/rejected`, `encode/batch_latency_ms`.
+    """
+
+    model: str = "default"
+    text_column: str = TEXT
+    workers: int = 1  # processes on this machine: they share its cores
+    load_options: dict[str, Any] = dataclasses.field(default_factory=dict)
+    prompt: str | None = None
+    prompt_name: str | None = None
+    load: Callable[..., Any] = SentenceEncoder.load  # gives an Encoder; the seam for tests
+
+    def __post_init__(self) -> None:
+        super().__init__()
+        self._shared = Shared()
+
+    def acquire(self) -> Encoder:
+        """Loads the encoder, or returns it if this process has it and somebody still holds it."""
+        encoder: Encoder = self._shared.acquire(lambda: self.load(self.model, **self.load_options))
+        return encoder
+
+    def expand(self, batches: beam.PCollection[pa.RecordBatch]) -> Any:
+        """Encodes in one step, which runs where the batch was read."""
+        encode = beam.ParDo(_EncodeFn(self)).with_outputs("rejected", main="encoded")
+        outputs = batches | "Encode" >> encode
+        return {"encoded": outputs.encoded, "rejected": outputs.rejected}
+
+
+class _EncodeFn(beam.DoFn):
+    def __init__(self, settings: EncodeSentences) -> None:
+        self._settings = settings
+        self._threads = max(1, (os.cpu_count() or 1) // settings.workers)
+        self._sentences = Metrics.counter("encode", "sentences")
+        self._tokens = Metrics.counter("encode", "tokens")
+        self._truncated = Metrics.counter("encode", "truncated")
+        self._rejected = Metrics.counter("encode", "rejected")
+        self._latency = Metrics.distribution("encode", "batch_latency_ms")
+
+    def setup(self) -> None:
+        torch.set_num_threads(self._threads)
+        self._encoder = self._settings.acquire()
+
+    def process(self, batch: pa.RecordBatch) -> Iterator[Any]:
+        start = time.perf_counter()
+        settings = self._settings
+        encoded, reasons = encode_batch(
+            batch, self._encoder, settings.text_column, settings.prompt, settings.prompt_name
+        )
+        self._latency.update(int(1000 * (time.perf_counter() - start)))
+        self._sentences.inc(len(encoded))
+        self._tokens.inc(pc.sum(encoded["n_tokens"]).as_py() or 0)
+        self._truncated.inc(pc.sum(encoded["truncated"]).as_py() or 0)
+        self._rejected.inc(len(reasons))
+        if reasons:
+            yield beam.pvalue.TaggedOutput("rejected", rejected_batch(batch, reasons))
+        yield encoded
+
+
+def rejected_batch(batch: pa.RecordBatch, reasons: dict[int, str]) -> pa.RecordBatch:
+    """The rows of a batch that have no vector: file, row, id and why."""
+    task = task_of(batch)
+    rows = sorted(reasons)
+    ids = batch.column(ID).take(pa.array(rows)).cast(pa.string()) if ID in batch.schema.names else None
+    columns = [
+        pa.array([task.name] * len(rows)),
+        pa.array([task.first_row + row for row in rows]),
+        pa.nulls(len(rows), pa.string()) if ids is None else ids,
+        pa.array([reasons[row] for row in rows]),
+    ]
+    return pa.record_batch(columns, schema=REJECTED.with_metadata(batch.schema.metadata))
