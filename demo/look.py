@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-QUESTIONS = ("t000010", "t000200", "t001500")
+QUESTIONS = ("t001455", "t002393", "t000232")
 
 
 def main(folder: str = "demo-out/embeddings") -> None:

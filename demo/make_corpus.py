@@ -26,6 +26,7 @@ NEAR_COPIES = 0.03
 SHARE_IN_PAIRS = 0.25  # Of the rows that are no copies.
 
 GREETINGS = {"en": en.GREETINGS, **intl.GREETINGS}
+NAMES = {"en": en.NAMES, **intl.NAMES}
 THANKS = {"en": en.THANKS, **intl.THANKS}
 ANGER = {"en": en.ANGER, **intl.ANGER}
 ORDER_NOTES = {"en": en.ORDER_NOTES, **intl.ORDER_NOTES}
@@ -112,9 +113,9 @@ def with_typo(text: str, rng: random.Random) -> str:
 
 
 def with_other_marks(text: str, rng: random.Random) -> str:
-    """The text with another end, another first letter or no commas."""
+    """The text with another end or another first letter."""
     bare = text.rstrip(" .!?")
-    return rng.choice([bare, bare + rng.choice(["!", "...", "??", " ?"]), text[0].swapcase() + text[1:], text + " "])
+    return rng.choice([bare, bare + rng.choice(["!", "...", "??", " ?"]), text[0].swapcase() + text[1:]])
 
 
 def ended(text: str) -> str:
@@ -124,7 +125,7 @@ def ended(text: str) -> str:
 
 def casual(text: str, lang: str, rng: random.Random) -> str:
     """The text as typed on a phone in a hurry: lower-case, few marks, some short forms."""
-    words = [word if re.match(r"[A-Z]{3,}\d*\b", word) else word.lower() for word in text.split(" ")]
+    words = [word if re.match(r"[A-Z]{3,}\d|[A-Z]{5,}", word) else word.lower() for word in text.split(" ")]
     if lang == "en":
         words = [SHORT_FORMS[word] if word in SHORT_FORMS and rng.random() < 0.2 else word for word in words]
     text = " ".join(words)
@@ -143,7 +144,7 @@ def polite(text: str, lang: str, rng: random.Random) -> str:
     """The text with a greeting, a word of thanks, or both."""
     greeted, thanked = rng.choice([(True, False), (False, True), (True, True)])
     if thanked:
-        text = f"{ended(text)} {rng.choice(THANKS[lang])}"
+        text = f"{ended(text)} {rng.choice(THANKS[lang]).format(name=rng.choice(NAMES[lang]))}"
     if greeted:
         if LOWERED_AFTER_GREETING.match(text) and rng.random() < 0.7:
             text = text[0].lower() + text[1:]
@@ -175,7 +176,7 @@ def voiced(text: str, intent: Intent, rng: random.Random, *, to_the_point: bool)
         pass
     elif voice < 0.50 and intent.heated:
         text = angry(text, intent.lang, rng)
-    elif voice < 0.55 and intent.lang == "en":
+    elif 0.5 <= voice < 0.54 and intent.lang == "en":
         asides = en.ASIDES_HEATED if intent.heated else en.ASIDES
         text = f"{ended(text)} {rng.choice(asides)}"
     if rng.random() < (0.04 if to_the_point else 0.09):
@@ -187,7 +188,8 @@ def with_order_note(text: str, number: str, lang: str, rng: random.Random) -> st
     """The text with the number of the order before or after it."""
     note = rng.choice(ORDER_NOTES[lang]).format(no=number)
     if note[0] == "(":
-        return f"{text[:-1]} {note}{text[-1]}" if text[-1] in ".?!" else f"{text} {note}"
+        end = re.search(r"\s?[.?!]*$", text)
+        return f"{text[: end.start()]} {note}{end[0]}" if end else f"{text} {note}"
     return f"{note.rstrip('.')}: {text}" if rng.random() < 0.2 else f"{ended(text)} {note}"
 
 

@@ -75,17 +75,22 @@ GREETINGS: dict[str, list[str]] = {
     "es": ["Hola,", "Buenos días,", "Buenas tardes,", "Hola, buenas:", "Buenas,"],
     "fr": ["Bonjour,", "Bonsoir,", "Bonjour à vous,", "Rebonjour,"],
 }
+NAMES: dict[str, list[str]] = {
+    "de": ["Petra", "T. Brandt", "Jonas", "Frau Seidel", "Miriam", "Kai", "S. Yilmaz", "Anke"],
+    "es": ["Lucía", "Javier", "M. Ortega", "Nuria", "Pablo", "Carmen R.", "Iker"],
+    "fr": ["Élodie", "Mathieu", "Mme Garnier", "Karim", "Sophie L.", "Bastien", "Inès"],
+}
 THANKS: dict[str, list[str]] = {
     "de": [
         "Danke!",
         "Vielen Dank.",
         "Danke im Voraus",
-        "LG Petra",
-        "Mit freundlichen Grüßen, T. Brandt",
+        "LG {name}",
+        "Mit freundlichen Grüßen, {name}",
         "Danke schön",
     ],
-    "es": ["Gracias.", "Muchas gracias", "Un saludo, Lucía", "Saludos", "Gracias de antemano.", "Mil gracias"],
-    "fr": ["Merci.", "Merci d'avance", "Merci beaucoup !", "Cordialement, Élodie", "Bonne journée", "Cdlt"],
+    "es": ["Gracias.", "Muchas gracias", "Un saludo, {name}", "Saludos", "Gracias de antemano.", "Mil gracias"],
+    "fr": ["Merci.", "Merci d'avance", "Merci beaucoup !", "Cordialement, {name}", "Bonne journée", "Cdlt"],
 }
 ANGER: dict[str, list[str]] = {
     "de": ["Eine Frechheit.", "So geht das nicht.", "Ich bin echt sauer.", "Das ist das zweite Mal!", "Unmöglich."],
