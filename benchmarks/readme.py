@@ -16,10 +16,10 @@ def encode_figures() -> str:
     spearman = result["stsb_test_spearman"]
     lines = [
         f"all-MiniLM-L6-v2 against sentence-transformers {machine['sentence-transformers']} with its defaults, in the "
-        f"same run on {machine['torch_threads']} cores ({machine['cpu']}), CPU time, real English texts "
+        f"same run, CPU time on one thread ({machine['cpu']}), real English texts "
         f"(mean {large['tokens_mean']:.0f} tokens, 95th percentile {large['tokens_p95']:.0f}):",
         "",
-        "| | texts | times faster | tokens/s | share of GEMM peak | cosine to the reference: least, mean | STS-B test |",
+        "| | texts | times faster | tokens/s | share of GEMM peak | cosine to reference: least, mean | STS-B test |",
         "|---|---|---|---|---|---|---|",
     ]
     for size in result["speed"]:

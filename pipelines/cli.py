@@ -28,7 +28,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _embed(arguments: Sequence[str]) -> int:
     logging.getLogger().setLevel(logging.ERROR)  # Beam's warnings are for its developers
     # Imported when a job is chosen: Beam and torch take seconds to load.
-    from pipelines.embed import EXAMPLE, EmbedOptions, run
+    from pipelines.embed import EXAMPLE, EmbedOptions, JobError, run
     from pipelines.flags import add_flags, parse_flags
     from sbert_core.errors import SbertBeamError
 
@@ -41,7 +41,10 @@ def _embed(arguments: Sequence[str]) -> int:
         figures = run(options, beam_flags)
     except SbertBeamError as error:
         print(f"sbert-beam embed: {error}", file=sys.stderr)
-        return 2
+        return 1 if isinstance(error, JobError) else 2
+    except KeyboardInterrupt:
+        print("sbert-beam embed: stopped; the same command goes on from here", file=sys.stderr)
+        return 130
     for name, figure in figures.items():
         print(f"{name:>12}  {figure:,}" if isinstance(figure, int) else f"{name:>12}  {figure}")
     return 0

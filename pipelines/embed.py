@@ -1,34 +1,59 @@
-"""The embed job: Parquet shards in, the same rows with an embedding column out."""
+"""The embed job: sentences in shards to the same rows with an embedding column."""
 
 import dataclasses
+import json
+import re
 import time
 from collections.abc import Sequence
+from importlib.metadata import version
 from typing import Any
 
 import apache_beam as beam
+from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.runners.runner import PipelineResult
 
 from pipelines.flags import flag
-from sbert_core.schema import TEXT
+from pipelines.progress import Progress
+from sbert_core.errors import SbertBeamError
+from sbert_core.schema import ID, TEXT, AddedColumns
 from transforms.encode import EncodeSentences
-from transforms.read import SLICE_ROWS, DataError, ReadSentences, check_input
-from transforms.write import WriteManifest, WriteParts, read_manifest
+from transforms.files import MANIFEST, commit, delete_all_but, read_manifest
+from transforms.formats import DataError
+from transforms.ids import FindDuplicateIds
+from transforms.read import ReadSentences
+from transforms.resume import SkipFinished
+from transforms.tasks import SLICE_ROWS, InputFile, check_files, inspect_files, split_file
+from transforms.write import WriteManifest, WriteParts
 
 EXAMPLE = "sbert-beam embed --input 'sentences/*.parquet' --output out"
+RUN_FIGURES = "_run.json"
+
+
+class JobError(SbertBeamError, RuntimeError):
+    """A job that began and failed."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class EmbedOptions:
     """What the embed job can be told."""
 
-    input: Sequence[str] = flag("Parquet files: globs or folders, on any filesystem Beam knows", nargs="+")
+    input: Sequence[str] = flag("globs, folders or manifests of .parquet, .jsonl, .csv or .txt files", nargs="+")
     output: str = flag("folder for the results: embeddings/ and rejected/ go below it")
     model: str = flag("default, a folder, a URI (gs://, s3://) or a hub name", "default")
     text_column: str = flag("the column to encode", TEXT)
+    id_column: str | None = flag("the column that names a row; without it `id`, made up if it is not there", None)
+    prompt_name: str | None = flag("one of the model's prompts, put before each text", None)
+    prompt: str | None = flag("a text put before each text", None)
+    stored: str = flag("type of the embedding column: float32, float16 or int8", "float32")
+    embedding_column: str = flag("name of the embedding column", "embedding")
+    n_tokens_column: str = flag("name of the column of token counts", "n_tokens")
+    truncated_column: str = flag("name of the column that tells truncated texts", "truncated")
     slice_rows: int = flag("rows per task and per output file", SLICE_ROWS)
     device: str = flag("auto, cpu, cuda or mps", "auto")
     precision: str = flag("what to compute in: auto, float32, float16, bfloat16 or int8", "auto")
     workers: int = flag("local processes", 1)
+    overwrite: bool = flag("replace vectors of another model in the output folder", False, action="store_true")
 
     @property
     def embeddings(self) -> str:
@@ -40,50 +65,153 @@ class EmbedOptions:
         """Where the rows without a vector go."""
         return f"{self.output.rstrip('/')}/rejected"
 
+    @property
+    def columns(self) -> AddedColumns:
+        """The columns to add."""
+        return AddedColumns(self.embedding_column, self.n_tokens_column, self.truncated_column)
 
-def make_encode(options: EmbedOptions) -> EncodeSentences:
-    """The encoding step these options ask for."""
-    load_options = {"device": options.device, "precision": options.precision}
+
+def make_encode(options: EmbedOptions, **seams: Any) -> EncodeSentences:
+    """The encoding step these options ask for; `seams` are for tests."""
     return EncodeSentences(
-        model=options.model, text_column=options.text_column, workers=options.workers, load_options=load_options
+        model=options.model,
+        text_column=options.text_column,
+        id_column=options.id_column or ID,
+        prompt=options.prompt,
+        prompt_name=options.prompt_name,
+        columns=options.columns,
+        stored=options.stored,
+        workers=options.workers,
+        load_options={"device": options.device, "precision": options.precision},
+        **seams,
     )
 
 
-def build(root: beam.Pipeline, options: EmbedOptions, encode: EncodeSentences | None = None) -> None:
-    """Wires the job into a pipeline, for any runner."""
-    sentences = root | "ReadSentences" >> ReadSentences(patterns=options.input, slice_rows=options.slice_rows)
-    results = sentences | "EncodeSentences" >> (encode or make_encode(options))
-    facts = {"options": dataclasses.asdict(options) | {"workers": None}}
-    for name, folder in (("encoded", options.embeddings), ("rejected", options.rejected)):
-        parts = results[name] | f"Write{name.title()}" >> WriteParts(folder=folder)
-        _ = parts | f"Manifest{name.title()}" >> WriteManifest(folder=folder, facts=facts)
+def build(
+    root: beam.Pipeline,
+    options: EmbedOptions,
+    encode: EncodeSentences | None = None,
+    files: Sequence[InputFile] = (),
+) -> None:
+    """Wires the job into a pipeline, for any runner; `files`, if they are known, are told in the manifest."""
+    encode = encode or make_encode(options)
+    sentences = root | "ReadSentences" >> ReadSentences(
+        patterns=options.input, slice_rows=options.slice_rows, id_column=options.id_column
+    )
+    problems = sentences | "FindDuplicateIds" >> FindDuplicateIds(id_column=options.id_column or ID)
+    known = sentences | "SkipFinished" >> SkipFinished(
+        encode=encode, encoded_folder=options.embeddings, rejected_folder=options.rejected
+    )
+    results = known["missing"] | "EncodeSentences" >> encode
+    facts = _facts(options, encode, files)
+    for name, folder, written, finished in (
+        ("Embeddings", options.embeddings, results["encoded"], known["finished"]),
+        ("Rejected", options.rejected, results["rejected"], known["finished_rejected"]),
+    ):
+        parts = (written | f"Write{name}" >> WriteParts(folder=folder), finished) | f"All{name}" >> beam.Flatten()
+        _ = parts | f"Manifest{name}" >> WriteManifest(folder=folder, facts=facts, problems=problems)
+
+
+def _facts(options: EmbedOptions, encode: EncodeSentences, files: Sequence[InputFile]) -> dict[str, Any]:
+    """What the manifest says of a dataset besides its parts; nothing that depends on when or where it was made."""
+    packages = ("sbert-beam", "torch", "transformers", "pyarrow")
+    return {
+        "model": options.model,
+        "id_column": options.id_column or ID,
+        "settings": encode.settings,
+        "inputs": [{"name": file.name, "rows": file.rows} for file in files],
+        "versions": {package: version(package) for package in packages},
+    }
 
 
 def run(options: EmbedOptions, beam_flags: Sequence[str] = (), encode: EncodeSentences | None = None) -> dict[str, Any]:
     """Checks the input, runs the job and returns its figures; rows that got lost are an error."""
     start = time.perf_counter()
-    rows = check_input(options.input, options.text_column)
-    settings = PipelineOptions(list(beam_flags))
-    local = settings.get_all_options(drop_default=True).get("runner") is None
-    if local:
-        flags = ["--runner=FnApiRunner", f"--direct_num_workers={options.workers}"]
-        flags += ["--direct_running_mode=multi_processing"] * (options.workers > 1)
-        settings = PipelineOptions([*beam_flags, *flags])
+    files = inspect_files(options.input)
+    check_files(files, options.text_column, options.id_column, dataclasses.astuple(options.columns))
     encode = encode or make_encode(options)
-    if local:
-        encoder = encode.acquire()  # a model that cannot be loaded is told here; workers in this process share it
-    with beam.Pipeline(options=settings) as root:
-        build(root, options, encode)
+    encoder = encode.acquire()  # a model that cannot be loaded is told here; workers in this process share it
+    _clear_manifests(options, encoder.fingerprint)
+    expected = {task.part_name: task.rows for file in files for task in split_file(file, options.slice_rows)}
+    with Progress("embed", options.embeddings, expected):
+        counters = _execute(options, beam_flags, encode, files)
     embeddings, rejected = read_manifest(options.embeddings), read_manifest(options.rejected)
+    rows = sum(file.rows for file in files)
     if embeddings["rows"] + rejected["rows"] != rows:
-        raise DataError(f"{rows} rows went in, {embeddings['rows']} embedded and {rejected['rows']} rejected came out")
-    return {
+        raise JobError(f"{rows} rows went in, {embeddings['rows']} embedded and {rejected['rows']} rejected came out")
+    for folder, manifest in ((options.embeddings, embeddings), (options.rejected, rejected)):
+        delete_all_but(folder, {MANIFEST, *(part["name"] for part in manifest["parts"])})
+    figures = {
         "rows in": rows,
         "embedded": embeddings["rows"],
         "rejected": rejected["rows"],
         "truncated": embeddings["truncated"],
         "tokens": embeddings["n_tokens"],
-        "dimensions": encoder.dim if local else None,
+        "parts": len(embeddings["parts"]),
+        "parts kept": int(counters.get("resume/finished", 0)),
         "seconds": round(time.perf_counter() - start, 1),
-        "embeddings": options.embeddings,
     }
+    commit(f"{options.embeddings}/{RUN_FIGURES}", json.dumps({**figures, "counters": counters}, indent=2).encode())
+    return {**figures, "embeddings": options.embeddings, "rejects": options.rejected}
+
+
+def _clear_manifests(options: EmbedOptions, fingerprint: str) -> None:
+    """Takes back an earlier result before it is changed; that of another model only if told to."""
+    for folder in (options.embeddings, options.rejected):
+        path = f"{folder}/{MANIFEST}"
+        if not FileSystems.exists(path):
+            continue
+        other = read_manifest(folder)["fingerprint"]
+        if other not in (None, fingerprint) and not options.overwrite:
+            raise DataError(
+                f"{folder} holds vectors of another model ({other[:12]}, this is {fingerprint[:12]}): "
+                "choose another --output, or replace them with --overwrite"
+            )
+        FileSystems.delete([path])
+
+
+def _execute(
+    options: EmbedOptions, beam_flags: Sequence[str], encode: EncodeSentences, files: Sequence[InputFile]
+) -> dict[str, Any]:
+    settings = PipelineOptions(list(beam_flags))
+    if settings.get_all_options(drop_default=True).get("runner") is None:
+        # Named, because Beam's own default would first look for a runner to download.
+        local = ["--runner=FnApiRunner", f"--direct_num_workers={options.workers}"]
+        local += ["--direct_running_mode=multi_processing"] * (options.workers > 1)
+        settings = PipelineOptions([*beam_flags, *local])
+    root = beam.Pipeline(options=settings)
+    build(root, options, encode, files)
+    try:
+        result = root.run()
+        result.wait_until_finish()
+    except Exception as error:
+        raise JobError(
+            f"{_reason(error)}. Parts in {options.embeddings} are safe: the same command goes on from them"
+        ) from error
+    return _counters(result)
+
+
+def _reason(error: Exception) -> str:
+    """The line of a worker's traceback that says what happened."""
+    lines = [line for line in str(error).splitlines() if re.match(r"[\w.]+(Error|Exception)\b.*: ", line)]
+    line = lines[-1] if lines else f"{type(error).__name__}: {error}"
+    return re.sub(r"^[\w.]*\b(DataError|ModelError): | \[while running .*$", "", line).strip()
+
+
+def _counters(result: PipelineResult) -> dict[str, Any]:
+    """Our counters and distributions, as Beam has them at the end."""
+    metrics = result.metrics().query()
+    found: dict[str, Any] = {}
+    for counter in metrics["counters"]:
+        name = f"{counter.key.metric.namespace}/{counter.key.metric.name}"
+        if counter.key.metric.namespace in ("read", "resume", "encode"):
+            found[name] = found.get(name, 0) + counter.result
+    for distribution in metrics["distributions"]:
+        if distribution.key.metric.namespace == "encode":
+            value = distribution.result
+            found[f"encode/{distribution.key.metric.name}"] = {
+                "count": value.count,
+                "mean": value.mean,
+                "max": value.max,
+            }
+    return found

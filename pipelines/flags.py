@@ -24,8 +24,9 @@ def add_flags(parser: argparse.ArgumentParser, options: type) -> None:
         settings = dict(field.metadata)
         required = field.default is dataclasses.MISSING
         if not required:
-            settings.setdefault("type", type(field.default) if field.default is not None else str)
-            shown = "" if field.default in (None, "") else f" (default: {field.default})"
+            if "action" not in settings:
+                settings.setdefault("type", type(field.default) if field.default is not None else str)
+            shown = "" if field.default in (None, "", False) else f" (default: {field.default})"
             settings["help"] += shown.replace("%", "%%")
         parser.add_argument(
             f"--{field.name}", required=required, default=field.default if not required else None, **settings

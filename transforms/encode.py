@@ -1,6 +1,7 @@
 """Batches of sentences to batches with an embedding column."""
 
 import dataclasses
+import json
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -9,17 +10,16 @@ from typing import Any, Literal, Protocol
 import apache_beam as beam
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import torch
 from apache_beam.metrics import Metrics
 from apache_beam.utils.shared import Shared
 
 from sbert_core.encoder import Encoded, SentenceEncoder
-from sbert_core.schema import ID, REJECTED, TEXT, added_fields
-from transforms.read import task_of
+from sbert_core.quantize import quantize
+from sbert_core.schema import FINGERPRINT_KEY, ID, REJECTED, TEXT, TOTALS_KEY, AddedColumns
+from transforms.tasks import task_of
 
-FINGERPRINT_KEY = b"sbert_beam.fingerprint"
-"""Where a Parquet file says which encoder made its vectors."""
+DEFAULT_COLUMNS = AddedColumns()
 
 
 class Encoder(Protocol):
@@ -34,12 +34,20 @@ class Encoder(Protocol):
         """Encodes texts; see `SentenceEncoder.encode`."""
 
 
+def int8_ranges(dim: int) -> np.ndarray:
+    """The ranges (2, dim) that int8 columns are stored with: four standard deviations of a random unit vector."""
+    reach = np.full(dim, 4 / np.sqrt(dim), dtype=np.float32)
+    return np.stack([-reach, reach])
+
+
 def encode_batch(
     batch: pa.RecordBatch,
     encoder: Encoder,
     text_column: str = TEXT,
     prompt: str | None = None,
     prompt_name: str | None = None,
+    columns: AddedColumns = DEFAULT_COLUMNS,
+    stored: str = "float32",
 ) -> tuple[pa.RecordBatch, dict[int, str]]:
     """Adds `embedding`, `n_tokens` and `truncated` to the rows that can be encoded; other columns are kept.
 
@@ -65,19 +73,31 @@ def encode_batch(
             encode(rows[len(rows) // 2 :])
 
     encode([row for row in range(len(batch)) if row not in reasons])
-    kept = batch.filter(pa.array([row not in reasons for row in range(len(batch))], pa.bool_()))
     vectors, n_tokens, truncated = (
         np.concatenate([getattr(part, name) for part in encoded]) for name in ("embeddings", "n_tokens", "truncated")
     )
-    fields = added_fields(encoder.dim)
-    columns = [
+    vectors = quantize(vectors, stored, int8_ranges(encoder.dim))  # type: ignore[arg-type]
+    fields = columns.fields(encoder.dim, stored)
+    added = [
         pa.FixedSizeListArray.from_arrays(pa.array(vectors.reshape(-1)), type=fields[0].type),
         pa.array(n_tokens, fields[1].type),
         pa.array(truncated, fields[2].type),
     ]
-    metadata = {**(batch.schema.metadata or {}), FINGERPRINT_KEY: encoder.fingerprint.encode()}
-    schema = pa.schema([*batch.schema, *fields], metadata)
-    return pa.record_batch([*kept.columns, *columns], schema=schema), reasons
+    kept = batch
+    if reasons:
+        kept = batch.filter(pa.array([row not in reasons for row in range(len(batch))]))
+    totals = {
+        "rows": len(kept),
+        "n_tokens": int(n_tokens.sum()),
+        "truncated": int(truncated.sum()),
+        "rejected": len(reasons),
+    }
+    metadata = {
+        **(batch.schema.metadata or {}),
+        FINGERPRINT_KEY: encoder.fingerprint.encode(),
+        TOTALS_KEY: json.dumps(totals).encode(),
+    }
+    return pa.record_batch([*kept.columns, *added], schema=pa.schema([*batch.schema, *fields], metadata)), reasons
 
 
 @dataclasses.dataclass(kw_only=True, eq=False)
@@ -85,27 +105,38 @@ class EncodeSentences(beam.PTransform):
     """Adds `embedding`, `n_tokens` and `truncated` to batches of sentences.
 
     Input is `pa.RecordBatch` with a text column; output is a dictionary of two collections of `pa.RecordBatch`:
-    `encoded`, and `rejected` for the rows that have no vector (batches of ReadSentences only; others raise).
-    Row order inside a batch is kept, order of batches is not. The encoder is loaded once per worker process.
-    Counters: `encode/sentences`, `encode/tokens`, `encode/truncated`, `encode/rejected`, `encode/batch_latency_ms`.
+    `encoded`, and `rejected` for the rows that have no vector (of batches of ReadSentences; for others that is an
+    error). Row order inside a batch is kept, order of batches is not. The encoder is loaded once per worker process.
+    Counters: `encode/sentences`, `encode/tokens`, `encode/truncated`, `encode/rejected`; distribution:
+    `encode/batch_latency_ms`.
     """
 
     model: str = "default"
     text_column: str = TEXT
-    workers: int = 1  # processes on this machine: they share its cores
-    load_options: dict[str, Any] = dataclasses.field(default_factory=dict)
+    id_column: str = ID  # told of rejected rows
     prompt: str | None = None
     prompt_name: str | None = None
+    columns: AddedColumns = DEFAULT_COLUMNS
+    stored: str = "float32"  # or float16, or int8 within int8_ranges()
+    workers: int = 1  # processes on this machine: they share its cores
+    load_options: dict[str, Any] = dataclasses.field(default_factory=dict)
     load: Callable[..., Any] = SentenceEncoder.load  # gives an Encoder; the seam for tests
 
     def __post_init__(self) -> None:
         super().__init__()
+        self.columns.fields(1, self.stored)
         self._shared = Shared()
 
     def acquire(self) -> Encoder:
         """Loads the encoder, or returns it if this process has it and somebody still holds it."""
         encoder: Encoder = self._shared.acquire(lambda: self.load(self.model, **self.load_options))
         return encoder
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What, besides the encoder and the text, decides the result."""
+        names = ("text_column", "prompt", "prompt_name", "stored")
+        return {name: getattr(self, name) for name in names} | dataclasses.asdict(self.columns)
 
     def expand(self, batches: beam.PCollection[pa.RecordBatch]) -> Any:
         """Encodes in one step, which runs where the batch was read."""
@@ -115,44 +146,45 @@ class EncodeSentences(beam.PTransform):
 
 
 class _EncodeFn(beam.DoFn):
-    def __init__(self, settings: EncodeSentences) -> None:
-        self._settings = settings
-        self._threads = max(1, (os.cpu_count() or 1) // settings.workers)
-        self._sentences = Metrics.counter("encode", "sentences")
-        self._tokens = Metrics.counter("encode", "tokens")
-        self._truncated = Metrics.counter("encode", "truncated")
-        self._rejected = Metrics.counter("encode", "rejected")
+    def __init__(self, transform: EncodeSentences) -> None:
+        self._transform = transform
+        self._threads = max(1, (os.cpu_count() or 1) // transform.workers)
+        self._counters = {
+            "rows": Metrics.counter("encode", "sentences"),
+            "n_tokens": Metrics.counter("encode", "tokens"),
+            "truncated": Metrics.counter("encode", "truncated"),
+            "rejected": Metrics.counter("encode", "rejected"),
+        }
         self._latency = Metrics.distribution("encode", "batch_latency_ms")
 
     def setup(self) -> None:
         torch.set_num_threads(self._threads)
-        self._encoder = self._settings.acquire()
+        self._encoder = self._transform.acquire()
 
     def process(self, batch: pa.RecordBatch) -> Iterator[Any]:
         start = time.perf_counter()
-        settings = self._settings
-        encoded, reasons = encode_batch(
-            batch, self._encoder, settings.text_column, settings.prompt, settings.prompt_name
-        )
+        encoded, reasons = encode_batch(batch, self._encoder, **_arguments(self._transform))
         self._latency.update(int(1000 * (time.perf_counter() - start)))
-        self._sentences.inc(len(encoded))
-        self._tokens.inc(pc.sum(encoded["n_tokens"]).as_py() or 0)
-        self._truncated.inc(pc.sum(encoded["truncated"]).as_py() or 0)
-        self._rejected.inc(len(reasons))
+        for name, total in json.loads(encoded.schema.metadata[TOTALS_KEY]).items():
+            self._counters[name].inc(total)
         if reasons:
-            yield beam.pvalue.TaggedOutput("rejected", rejected_batch(batch, reasons))
+            yield beam.pvalue.TaggedOutput("rejected", rejected_batch(batch, reasons, self._transform.id_column))
         yield encoded
 
 
-def rejected_batch(batch: pa.RecordBatch, reasons: dict[int, str]) -> pa.RecordBatch:
+def _arguments(transform: EncodeSentences) -> dict[str, Any]:
+    names = ("text_column", "prompt", "prompt_name", "columns", "stored")
+    return {name: getattr(transform, name) for name in names}
+
+
+def rejected_batch(batch: pa.RecordBatch, reasons: dict[int, str], id_column: str = ID) -> pa.RecordBatch:
     """The rows of a batch that have no vector: file, row, id and why."""
     task = task_of(batch)
     rows = sorted(reasons)
-    ids = batch.column(ID).take(pa.array(rows)).cast(pa.string()) if ID in batch.schema.names else None
     columns = [
         pa.array([task.name] * len(rows)),
         pa.array([task.first_row + row for row in rows]),
-        pa.nulls(len(rows), pa.string()) if ids is None else ids,
+        batch.column(id_column).take(pa.array(rows)).cast(pa.string()),
         pa.array([reasons[row] for row in rows]),
     ]
     return pa.record_batch(columns, schema=REJECTED.with_metadata(batch.schema.metadata))

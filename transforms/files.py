@@ -1,20 +1,29 @@
 """Files on any Beam filesystem: listed in order, written whole or not at all."""
 
 import hashlib
+import json
 import posixpath
 import re
 import uuid
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
+import pyarrow as pa
 from apache_beam.io.filesystem import BeamIOError, CompressionTypes
 from apache_beam.io.filesystems import FileSystems
 
-_PLAIN = {"compression_type": CompressionTypes.UNCOMPRESSED}
+from transforms.formats import COMPRESSIONS, DataError, suffix_of
+
+MANIFEST = "_manifest.json"
+
+_BINARY = "application/octet-stream"
+_GLOB = re.compile(r"[*?\[]")
 
 
 def open_file(path: str) -> BinaryIO:
-    """Opens a file for reading, as it is on disk."""
-    return FileSystems.open(path, "application/octet-stream", **_PLAIN)
+    """Opens a file for reading; one with the suffix of a compression is read through it."""
+    file = FileSystems.open(path, _BINARY, CompressionTypes.UNCOMPRESSED)
+    codec = next((codec for suffix, codec in COMPRESSIONS.items() if path.endswith(suffix)), None)
+    return pa.CompressedInputStream(file, codec) if codec else file
 
 
 def read_bytes(path: str) -> bytes | None:
@@ -33,7 +42,7 @@ def commit(path: str, content: bytes) -> str:
     folder, name = posixpath.split(path)
     make_folder(folder)
     temporary = f"{folder}/.{name}.{uuid.uuid4().hex}.tmp"
-    with FileSystems.create(temporary, "application/octet-stream", **_PLAIN) as file:
+    with FileSystems.create(temporary, _BINARY, CompressionTypes.UNCOMPRESSED) as file:
         file.write(content)
     FileSystems.rename([temporary], [path])
     return hashlib.sha256(content).hexdigest()
@@ -48,18 +57,45 @@ def make_folder(folder: str) -> None:
             raise
 
 
-def list_files(pattern: str) -> list[tuple[str, str]]:
-    """Finds the files of a glob pattern or a folder: sorted (path, name), name relative to the pattern's fixed part."""
-    inside = pattern.rstrip("/") + "/*"
-    if not re.search(r"[*?\[]", pattern) and FileSystems.match([inside])[0].metadata_list:
-        pattern = f"{inside}.parquet"
-    root = posixpath.dirname(re.split(r"[*?\[]", pattern, maxsplit=1)[0])
-    paths = sorted(metadata.path for metadata in FileSystems.match([pattern])[0].metadata_list)
-    start = len(root) + 1 if root else 0
-    names = [path[path.index(root) + start :] if root else path for path in paths]
-    return [(path, name) for path, name in zip(paths, names, strict=True) if not hidden(name)]
+def match(pattern: str) -> list[str]:
+    """The paths of a glob pattern, sorted."""
+    return sorted(metadata.path for metadata in FileSystems.match([pattern])[0].metadata_list)
 
 
-def hidden(name: str) -> bool:
+def list_input(pattern: str) -> list[tuple[str, str]]:
+    """Finds the files of a glob, a folder, or a dataset that an earlier job wrote: (path, name), sorted.
+
+    The name is the path below the pattern's fixed folder: ids and part names are made of it.
+    """
+    folder = pattern.removesuffix(MANIFEST).rstrip("/")
+    if not _GLOB.search(pattern) and FileSystems.exists(f"{folder}/{MANIFEST}"):
+        return [(f"{folder}/{part['name']}", part["name"]) for part in read_manifest(folder)["parts"]]
+    if not _GLOB.search(pattern) and match(f"{folder}/*"):
+        pattern = f"{folder}/*"
+        paths = [path for path in match(pattern) if suffix_of(path)]
+    else:
+        paths = match(pattern)
+    root = posixpath.dirname(_GLOB.split(pattern, maxsplit=1)[0])
+    names = [path[path.index(root) + len(root) :].lstrip("/") for path in paths]
+    return [(path, name) for path, name in zip(paths, names, strict=True) if not _hidden(name)]
+
+
+def _hidden(name: str) -> bool:
     """Whether a file is bookkeeping, not data."""
     return posixpath.basename(name).startswith((".", "_"))
+
+
+def read_manifest(folder: str) -> dict[str, Any]:
+    """Reads the manifest of a dataset; one that is not there means the job did not finish."""
+    content = read_bytes(f"{folder}/{MANIFEST}")
+    if content is None:
+        raise DataError(f"{folder} has no {MANIFEST}: the job that writes it has not finished")
+    manifest: dict[str, Any] = json.loads(content)
+    return manifest
+
+
+def delete_all_but(folder: str, keep: set[str]) -> None:
+    """Deletes the files of a folder whose names are not to be kept; parts of an earlier run, temporary files."""
+    doomed = [path for path in match(f"{folder}/*") + match(f"{folder}/.*") if posixpath.basename(path) not in keep]
+    if doomed:
+        FileSystems.delete(sorted(set(doomed)))

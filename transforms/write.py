@@ -3,51 +3,54 @@
 import dataclasses
 import io
 import json
+from collections.abc import Iterable
 from typing import Any
 
 import apache_beam as beam
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from sbert_core.schema import N_TOKENS, TRUNCATED
-from transforms.encode import FINGERPRINT_KEY
-from transforms.files import commit, read_bytes
-from transforms.read import DataError, task_of
+from sbert_core.schema import FINGERPRINT_KEY, SOURCE_KEY, TOTALS_KEY
+from transforms.files import MANIFEST, commit
+from transforms.formats import DataError
+from transforms.tasks import task_of, without_task
 
-MANIFEST = "_manifest.json"
 ROW_GROUP_ROWS = 16_384
 
 
 @dataclasses.dataclass(frozen=True)
 class Part:
-    """One committed file of a dataset."""
+    """One committed file of a dataset, and what came of its slice of the input."""
 
     name: str
-    rows: int
     sha256: str
-    fingerprint: str | None = None
+    rows: int
     n_tokens: int = 0
     truncated: int = 0
+    rejected: int = 0
+    fingerprint: str | None = None
+    source: str | None = None
+
+
+def part_of(name: str, metadata: dict[bytes, bytes], sha256: str) -> Part:
+    """The part that a file with this metadata is."""
+    fingerprint, source = (metadata[key].decode() if key in metadata else None for key in (FINGERPRINT_KEY, SOURCE_KEY))
+    return Part(name, sha256, fingerprint=fingerprint, source=source, **json.loads(metadata[TOTALS_KEY]))
 
 
 def parquet_bytes(batch: pa.RecordBatch) -> bytes:
     """A Parquet file of one batch; the same batch gives the same bytes."""
     buffer = io.BytesIO()
-    table = pa.Table.from_batches([batch])
-    pq.write_table(table, buffer, compression="zstd", row_group_size=ROW_GROUP_ROWS)
+    pq.write_table(pa.Table.from_batches([batch]), buffer, compression="zstd", row_group_size=ROW_GROUP_ROWS)
     return buffer.getvalue()
 
 
 def write_part(batch: pa.RecordBatch, folder: str) -> Part:
     """Commits a batch as the file its task names."""
     name = task_of(batch).part_name
-    totals = {
-        column: pc.sum(batch[column]).as_py() or 0 for column in (N_TOKENS, TRUNCATED) if column in batch.schema.names
-    }
-    fingerprint = (batch.schema.metadata or {}).get(FINGERPRINT_KEY)
-    digest = commit(f"{folder}/{name}", parquet_bytes(batch))
-    return Part(name, len(batch), digest, fingerprint.decode() if fingerprint else None, **totals)
+    metadata = {TOTALS_KEY: json.dumps({"rows": len(batch)}).encode(), **without_task(batch.schema.metadata)}
+    digest = commit(f"{folder}/{name}", parquet_bytes(batch.replace_schema_metadata(metadata)))
+    return part_of(name, metadata, digest)
 
 
 @dataclasses.dataclass(kw_only=True, eq=False)
@@ -69,45 +72,44 @@ class WriteParts(beam.PTransform):
 
 @dataclasses.dataclass(kw_only=True, eq=False)
 class WriteManifest(beam.PTransform):
-    """Writes `_manifest.json` when every part is there; outputs its content.
+    """Writes `_manifest.json` when every part is there.
 
-    Input is `Part`. `facts` says what the dataset is: model, options, versions.
+    Input is `Part`; output is the manifest. `facts` says what the dataset is: options, versions. `problems`, a
+    collection of str, holds what makes the dataset wrong: if there is any, the job fails instead.
     """
 
     folder: str
     facts: dict[str, Any]
+    problems: beam.PCollection[str]
 
     def __post_init__(self) -> None:
         super().__init__()
 
     def expand(self, parts: beam.PCollection[Part]) -> beam.PCollection[dict[str, Any]]:
-        """Waits for all parts, then commits."""
+        """Waits for all parts and all problems, then commits."""
         return (
             parts
             | "AllParts" >> beam.combiners.ToList()
-            | "CommitManifest" >> beam.Map(write_manifest, folder=self.folder, facts=self.facts)
+            | "Commit"
+            >> beam.Map(write_manifest, beam.pvalue.AsIter(self.problems), folder=self.folder, facts=self.facts)
         )
 
 
-def write_manifest(parts: list[Part], folder: str, facts: dict[str, Any]) -> dict[str, Any]:
+def write_manifest(
+    parts: list[Part], problems: Iterable[str] = (), *, folder: str, facts: dict[str, Any]
+) -> dict[str, Any]:
     """Commits the manifest of a dataset: its facts, totals and parts, in the order of their names."""
+    for problem in problems:
+        raise DataError(problem)
     ordered = sorted(parts, key=lambda part: part.name)
+    totals = {name: sum(getattr(part, name) for part in ordered) for name in ("rows", "n_tokens", "truncated")}
     manifest = {
         **facts,
-        "fingerprints": sorted({part.fingerprint for part in ordered if part.fingerprint}),
-        "rows": sum(part.rows for part in ordered),
-        N_TOKENS: sum(part.n_tokens for part in ordered),
-        TRUNCATED: sum(part.truncated for part in ordered),
-        "parts": [{"name": part.name, "rows": part.rows, "sha256": part.sha256} for part in ordered],
+        **totals,
+        "fingerprint": next((part.fingerprint for part in ordered if part.fingerprint), None),
+        "parts": [
+            {"name": part.name, "rows": part.rows, "sha256": part.sha256, "source": part.source} for part in ordered
+        ],
     }
     commit(f"{folder}/{MANIFEST}", json.dumps(manifest, indent=2, sort_keys=True).encode())
-    return manifest
-
-
-def read_manifest(folder: str) -> dict[str, Any]:
-    """Reads the manifest of a dataset; one that is not there means the job did not finish."""
-    content = read_bytes(f"{folder}/{MANIFEST}")
-    if content is None:
-        raise DataError(f"{folder} has no {MANIFEST}: the job that writes it has not finished")
-    manifest: dict[str, Any] = json.loads(content)
     return manifest

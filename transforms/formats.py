@@ -1,0 +1,61 @@
+"""The file formats a corpus may come in: Parquet, JSON lines, CSV, and plain text with a sentence per line.
+
+A file is read as a stream of batches, so that its size does not matter.
+"""
+
+import io
+from collections.abc import Iterator
+from itertools import islice
+from typing import BinaryIO
+
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.json
+import pyarrow.parquet as pq
+
+from sbert_core.errors import SbertBeamError
+from sbert_core.schema import TEXT
+
+SUFFIXES = (".parquet", ".jsonl", ".csv", ".txt")
+COMPRESSIONS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd"}
+BATCH_ROWS = 8192
+
+
+class DataError(SbertBeamError, ValueError):
+    """Input files are not there, not readable, or not what the job expects."""
+
+
+def suffix_of(path: str) -> str:
+    """The suffix that decides how a file is read, the one of a compression left out."""
+    for compression in COMPRESSIONS:
+        path = path.removesuffix(compression)
+    return next((suffix for suffix in SUFFIXES if path.endswith(suffix)), "")
+
+
+def inspect_stream(file: BinaryIO, path: str) -> tuple[pa.Schema, tuple[int, ...]]:
+    """The columns of a file, and the rows of each of its row groups (a text file is a single one)."""
+    if suffix_of(path) == ".parquet":
+        footer = pq.ParquetFile(file)
+        groups = (footer.metadata.row_group(group).num_rows for group in range(footer.num_row_groups))
+        return footer.schema_arrow, tuple(groups)
+    schema, rows = pa.schema([(TEXT, pa.string())]), 0
+    for batch in read_stream(file, path):
+        schema, rows = batch.schema, rows + len(batch)
+    return schema, (rows,) if rows else ()
+
+
+def read_stream(file: BinaryIO, path: str, row_group: int = 0) -> Iterator[pa.RecordBatch]:
+    """The batches of a row group of a file."""
+    match suffix_of(path):
+        case ".parquet":
+            yield from pq.ParquetFile(file).iter_batches(batch_size=BATCH_ROWS, row_groups=[row_group])
+        case ".jsonl":
+            yield from pa.json.open_json(file)
+        case ".csv":
+            yield from pa.csv.open_csv(file)
+        case ".txt":
+            lines = (line.rstrip("\r\n") for line in io.TextIOWrapper(file, "utf-8", errors="replace", newline="\n"))
+            while chunk := list(islice(lines, BATCH_ROWS)):
+                yield pa.record_batch({TEXT: pa.array(chunk, pa.string())})
+        case _:
+            raise DataError(f"{path} has no suffix this job knows: it reads {', '.join(SUFFIXES)}")

@@ -1,0 +1,74 @@
+"""Ids that occur twice, found across the whole corpus."""
+
+import dataclasses
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+import apache_beam as beam
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+
+from sbert_core.schema import ID
+from transforms.tasks import task_of
+
+BUCKETS = 64
+
+
+class IdBlock(NamedTuple):
+    """The ids of one slice that fall into one bucket: 12 bytes each."""
+
+    name: str  # of the file
+    hashes: bytes  # (n,) uint64
+    rows: bytes  # (n,) int32, counted from first_row
+    first_row: int
+
+
+def hash_ids(batch: pa.RecordBatch, id_column: str = ID) -> Iterator[tuple[int, IdBlock]]:
+    """Hashes a batch's ids and deals them to buckets; equal ids meet in one."""
+    task = task_of(batch)
+    values = batch.column(id_column).cast(pa.string()).to_numpy(zero_copy_only=False)
+    hashes = pd.util.hash_array(values, categorize=False)  # (n,) uint64, the same in every process
+    buckets = hashes % BUCKETS
+    for bucket in np.unique(buckets):
+        rows = np.flatnonzero(buckets == bucket).astype(np.int32)
+        yield int(bucket), IdBlock(task.name, hashes[rows].tobytes(), rows.tobytes(), task.first_row)
+
+
+def find_duplicates(blocks: Iterable[IdBlock]) -> Iterator[str]:
+    """Describes the first pair of rows in a bucket that share an id, if there is one."""
+    known = sorted(blocks)
+    hashes = np.concatenate([np.frombuffer(block.hashes, np.uint64) for block in known])
+    order = np.argsort(hashes, kind="stable")
+    twice = np.flatnonzero(hashes[order][1:] == hashes[order][:-1])
+    if len(twice):
+        places = [
+            f"{block.name} row {block.first_row + row}"
+            for block in known
+            for row in np.frombuffer(block.rows, np.int32)
+        ]
+        first, second = order[twice[0]], order[twice[0] + 1]
+        yield f"ids are not unique: {places[first]} and {places[second]} have the same one"
+
+
+@dataclasses.dataclass(kw_only=True, eq=False)
+class FindDuplicateIds(beam.PTransform):
+    """Tells of ids that two rows of the corpus share.
+
+    Input is `pa.RecordBatch` of ReadSentences; output is a message for each of 64 buckets that has any, so one id
+    that occurs twice is enough for one. Twelve bytes per row are shuffled.
+    """
+
+    id_column: str = ID
+
+    def __post_init__(self) -> None:
+        super().__init__()
+
+    def expand(self, batches: beam.PCollection[pa.RecordBatch]) -> beam.PCollection[str]:
+        """Equal ids meet in a bucket."""
+        return (
+            batches
+            | "Hash" >> beam.FlatMap(hash_ids, id_column=self.id_column)
+            | "Meet" >> beam.GroupByKey()
+            | "Find" >> beam.FlatMap(lambda bucket: find_duplicates(bucket[1]))
+        )
