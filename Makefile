@@ -12,7 +12,7 @@ help: ## list the targets
 
 $(READY): constraints.txt setup.py
 	$(PYTHON) -m venv --clear $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[model,sentencepiece,dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[model,sentencepiece,yaml,dev]'
 	@touch $@
 
 .PHONY: setup
@@ -36,6 +36,8 @@ lint: $(READY) ## check style and types
 .PHONY: bench
 bench: $(READY) ## measure what the README claims: make bench DATA=folder
 	HF_HUB_OFFLINE=1 $(BIN)/python -m benchmarks.encode --data "$(DATA)"
+	HF_HUB_OFFLINE=1 $(BIN)/python -m benchmarks.embed --data "$(DATA)"
+	$(BIN)/python -m benchmarks.readme
 
 .PHONY: clean
 clean: ## remove .venv, caches and what the demo wrote

@@ -42,6 +42,8 @@ setup(
         "aws": ["apache-beam[aws]>=2.70", "s3fs"],
         # Tokenizers that a model keeps as SentencePiece only.
         "sentencepiece": ["protobuf", "sentencepiece"],
+        # Beam YAML. Beam's own extra wants pandas < 2.4, which its CSV and JSON steps need.
+        "yaml": ["docstring-parser>=0.15,<1", "jinja2>=3,<3.2", "jsonschema>=4,<5"],
         "dev": [
             "build",
             "mypy",

@@ -7,9 +7,8 @@ stsb/stsb_en.parquet (sentence1, sentence2, score, split). Takes about 20 minute
 """
 
 import argparse
+import functools
 import json
-import resource
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,7 @@ import torch
 from scipy.stats import spearmanr
 from sentence_transformers import SentenceTransformer
 
-from benchmarks.measure import gemm_peak, machine, race, store
+from benchmarks.measure import RESULTS, gemm_peak, machine, race, store
 from sbert_core import SentenceEncoder
 from sbert_core.folder import EncoderParts
 from sbert_core.heads import Normalize
@@ -117,53 +116,62 @@ def compare_duplicates(encoder: SentenceEncoder, texts: list[str]) -> float:
 
 
 def measure_memory() -> dict[str, float]:
-    """Peak memory that encoding 100,000 sentences of 30 tokens adds to the loaded model, less the output."""
+    """Memory that encoding 100,000 sentences of 30 tokens adds to the loaded model at its peak, less the output."""
     encoder = SentenceEncoder.load()
     encoder.encode(["warm up"])
     random = np.random.default_rng(0)
     words = [word for word in encoder.parts.body.tokenizer.get_vocab() if word.isalpha() and len(word) > 2]
-    texts = [" ".join(row) for row in random.choice(words, (MEMORY_TEXTS, 28))]
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    texts = [" ".join(words[i] for i in random.integers(0, len(words), 28)) for _ in range(MEMORY_TEXTS)]
+    Path("/proc/self/clear_refs").write_text("5")  # from here on the peak is counted anew
+    before = memory_mib("VmRSS")
     vectors = encoder.encode(texts)
-    grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
-    return {"output_mib": vectors.nbytes / 2**20, "added_mib_beyond_output": grown / 1024 - vectors.nbytes / 2**20}
+    output = vectors.nbytes / 2**20
+    return {"output_mib": output, "added_mib_beyond_output": memory_mib("VmHWM") - before - output}
+
+
+def memory_mib(field: str) -> float:
+    """A figure of Linux about this process: VmRSS now, VmHWM at the peak."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) / 1024 for line in lines if line.startswith(field))
 
 
 def main() -> None:
-    """Measures everything and stores benchmarks/results/encode.json."""
+    """Measures everything, or one section anew, and stores benchmarks/results/encode.json."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, help="folder of data sets; see benchmarks/README.md")
-    parser.add_argument("--memory", action="store_true", help="only measure memory, in a process of its own")
+    parser.add_argument("--data", type=Path, required=True, help="folder of data sets; see benchmarks/README.md")
+    parser.add_argument("--only", help="measure only this section of the stored result")
     arguments = parser.parse_args()
-    if arguments.memory:
-        print(json.dumps(measure_memory()))
-        return
-    torch.set_num_threads(1)  # two threads wait for each other in a loop when others use the machine
-    if arguments.data is None or not arguments.data.is_dir():
+    if not arguments.data.is_dir():
         sys.exit("give the folder of data sets with --data DIR (make bench DATA=DIR); see benchmarks/README.md")
-    model = find_model("default")
-    encoders = {
-        "sentence-transformers": SentenceTransformer(str(model), device="cpu"),
-        "sbert-beam": SentenceEncoder.load(model, device="cpu"),
-        "sbert-beam int8": SentenceEncoder.load(model, device="cpu", precision="int8"),
-    }
-    exact = encoders["sbert-beam"]
+    torch.set_num_threads(1)  # two threads wait for each other in a loop when others use the machine
     texts = load_texts(arguments.data, max(SIZES))
-    for encoder in encoders.values():
-        encoder.encode(texts[:50])
-    result = {
-        "machine": machine("torch", "transformers", "sentence-transformers", "tokenizers"),
-        "speed": [compare(encoders, texts[:size], rounds) for size, rounds in SIZES.items()],
-        "stsb_test_spearman": score_stsb(encoders, arguments.data),
-        "static": compare_static(exact, texts[:1000]),
-        "half_duplicates_cpu_share": compare_duplicates(exact, texts[:1000]),
-        "sentence_transformers_onnx": "not measured: optimum-onnx 0.1.0 requires transformers < 4.58",
+    model = find_model("default")
+
+    @functools.cache
+    def encoders() -> dict[str, Any]:
+        contestants = {
+            "sentence-transformers": SentenceTransformer(str(model), device="cpu"),
+            "sbert-beam": SentenceEncoder.load(model, device="cpu"),
+            "sbert-beam int8": SentenceEncoder.load(model, device="cpu", precision="int8"),
+        }
+        for encoder in contestants.values():
+            encoder.encode(texts[:50])
+        return contestants
+
+    sections = {
+        "memory": measure_memory,  # first: what others leave behind would count
+        "machine": lambda: machine("torch", "transformers", "sentence-transformers", "tokenizers"),
+        "speed": lambda: [compare(encoders(), texts[:size], rounds) for size, rounds in SIZES.items()],
+        "stsb_test_spearman": lambda: score_stsb(encoders(), arguments.data),
+        "static": lambda: compare_static(encoders()["sbert-beam"], texts[:1000]),
+        "half_duplicates_cpu_share": lambda: compare_duplicates(encoders()["sbert-beam"], texts[:1000]),
+        "sentence_transformers_onnx": lambda: "not measured: optimum-onnx 0.1.0 requires transformers < 4.58",
     }
-    memory = subprocess.run(
-        [sys.executable, "-m", "benchmarks.encode", "--memory"], check=True, capture_output=True, text=True
-    )
-    result["memory"] = json.loads(memory.stdout)
-    store("encode", result)
+    if arguments.only:
+        stored = json.loads((RESULTS / "encode.json").read_text(encoding="utf-8"))
+        store("encode", {**stored, arguments.only: sections[arguments.only]()})
+    else:
+        store("encode", {name: measure() for name, measure in sections.items()})
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from pipelines.progress import Progress
 from sbert_core.errors import SbertBeamError
 from sbert_core.schema import ID, TEXT, AddedColumns
 from transforms.encode import EncodeSentences
-from transforms.files import MANIFEST, commit, delete_all_but, read_manifest
+from transforms.files import MANIFEST, commit, delete_leftovers, read_manifest
 from transforms.formats import DataError
 from transforms.ids import FindDuplicateIds
 from transforms.read import ReadSentences
@@ -140,7 +140,7 @@ def run(options: EmbedOptions, beam_flags: Sequence[str] = (), encode: EncodeSen
     if embeddings["rows"] + rejected["rows"] != rows:
         raise JobError(f"{rows} rows went in, {embeddings['rows']} embedded and {rejected['rows']} rejected came out")
     for folder, manifest in ((options.embeddings, embeddings), (options.rejected, rejected)):
-        delete_all_but(folder, {MANIFEST, *(part["name"] for part in manifest["parts"])})
+        delete_leftovers(folder, keep=[part["name"] for part in manifest["parts"]])
     figures = {
         "rows in": rows,
         "embedded": embeddings["rows"],

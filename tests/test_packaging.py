@@ -39,16 +39,25 @@ def test_installs_and_imports_in_a_clean_environment(sdist, tmp_path):
     venv.create(tmp_path / "venv", with_pip=True)
     python = tmp_path / "venv" / "bin" / "python"
     clean = {key: value for key, value in os.environ.items() if not key.startswith("PYTHON")}
+    here = Path(sysconfig.get_path("purelib"))
 
-    def run(*arguments: str) -> str:
-        done = subprocess.run([python, *arguments], capture_output=True, text=True, cwd=tmp_path, env=clean)
+    def run(*arguments: str, **variables: str) -> str:
+        environment = {**clean, **variables}
+        done = subprocess.run([python, *arguments], capture_output=True, text=True, cwd=tmp_path, env=environment)
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 
-    run("-m", "pip", "install", "--no-deps", "--no-build-isolation", str(sdist))
-    # Its dependencies are borrowed from this environment, behind the clean one on the path.
+    # Lent for the build alone, so that nothing is downloaded: this environment's setuptools.
+    (tmp_path / "tools").mkdir()
+    for path in (*here.glob("setuptools*"), here / "_distutils_hack"):
+        (tmp_path / "tools" / path.name).symlink_to(path)
+    run(
+        *("-m", "pip", "install", "--no-deps", "--no-build-isolation", "--no-index", str(sdist)),
+        PYTHONPATH=str(tmp_path / "tools"),
+    )
+    # The dependencies are borrowed too, behind the clean environment's own packages on the path.
     site = Path(run("-c", "import sysconfig; print(sysconfig.get_path('purelib'))").strip())
-    (site / "borrowed.pth").write_text(sysconfig.get_path("purelib"))
+    (site / "borrowed.pth").write_text(str(here))
     for package in PACKAGES:
         origin = run("-c", f"import {package}; print({package}.__file__)").strip()
         assert Path(origin).is_relative_to(site)

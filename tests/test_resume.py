@@ -116,6 +116,21 @@ def test_removed_file(tmp_path, corpus, undisturbed):
     assert len(list((tmp_path / "undisturbed" / "embeddings").glob("*.parquet"))) == 8  # no stale part for a glob
 
 
+def test_files_of_others_are_left_alone(tmp_path, corpus, undisturbed):
+    others = [tmp_path / "undisturbed" / "embeddings" / name for name in ("mine.parquet", "notes.txt", ".hidden.tmp")]
+    for path in others:
+        path.write_text("mine")
+    run_fake(corpus, tmp_path / "undisturbed", slice_rows=10)
+    assert all(path.read_text() == "mine" for path in others)
+
+
+def test_temporary_files_are_cleared(tmp_path, corpus, undisturbed):
+    leftover = tmp_path / "undisturbed" / "embeddings" / f".part.parquet.{'0' * 32}.tmp"
+    leftover.write_text("half")
+    run_fake(corpus, tmp_path / "undisturbed", slice_rows=10)
+    assert contents(tmp_path / "undisturbed") == undisturbed
+
+
 def test_other_slices(tmp_path, corpus, undisturbed):
     figures = run_fake(corpus, tmp_path / "undisturbed", slice_rows=20)
     assert figures["parts kept"] == 0

@@ -50,7 +50,7 @@ def test_every_token_counts(tmp_path):
     details = encoder.encode(["fox dog " * 5000, "fox dog"], details=True)
     assert details.n_tokens[0] == 5000 * details.n_tokens[1]
     assert not details.truncated.any()
-    np.testing.assert_allclose(details.embeddings[0], details.embeddings[1], atol=1e-4)
+    np.testing.assert_allclose(details.embeddings[0], details.embeddings[1], atol=1e-3)  # a float32 sum of 10,000
     with pytest.raises(ModelError, match="does not apply to a static encoder"):
         SentenceEncoder.load(tmp_path, max_tokens=5)
 

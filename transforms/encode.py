@@ -56,7 +56,7 @@ def encode_batch(
     column = batch.column(text_column)
     texts = column.to_pylist()
     reasons = {int(row): "text is null" for row in np.flatnonzero(column.is_null())}
-    encoded = [Encoded(np.empty((0, encoder.dim), np.float32), np.empty(0, np.int64), np.empty(0, bool))]
+    encoded: list[Encoded] = []
 
     def encode(rows: list[int]) -> None:
         """Encodes rows together; if that fails, halves them until the ones to blame are found."""
@@ -73,23 +73,21 @@ def encode_batch(
             encode(rows[len(rows) // 2 :])
 
     encode([row for row in range(len(batch)) if row not in reasons])
-    vectors, n_tokens, truncated = (
-        np.concatenate([getattr(part, name) for part in encoded]) for name in ("embeddings", "n_tokens", "truncated")
-    )
-    vectors = quantize(vectors, stored, int8_ranges(encoder.dim))  # type: ignore[arg-type]
+    whole = _join(encoded, encoder.dim)
+    vectors = quantize(whole.embeddings, stored, int8_ranges(encoder.dim))  # type: ignore[arg-type]
     fields = columns.fields(encoder.dim, stored)
     added = [
         pa.FixedSizeListArray.from_arrays(pa.array(vectors.reshape(-1)), type=fields[0].type),
-        pa.array(n_tokens, fields[1].type),
-        pa.array(truncated, fields[2].type),
+        pa.array(whole.n_tokens, fields[1].type),
+        pa.array(whole.truncated, fields[2].type),
     ]
     kept = batch
     if reasons:
         kept = batch.filter(pa.array([row not in reasons for row in range(len(batch))]))
     totals = {
         "rows": len(kept),
-        "n_tokens": int(n_tokens.sum()),
-        "truncated": int(truncated.sum()),
+        "n_tokens": int(whole.n_tokens.sum()),
+        "truncated": int(whole.truncated.sum()),
         "rejected": len(reasons),
     }
     metadata = {
@@ -98,6 +96,17 @@ def encode_batch(
         TOTALS_KEY: json.dumps(totals).encode(),
     }
     return pa.record_batch([*kept.columns, *added], schema=pa.schema([*batch.schema, *fields], metadata)), reasons
+
+
+def _join(parts: list[Encoded], dim: int) -> Encoded:
+    if len(parts) == 1:
+        return parts[0]
+    parts = [Encoded(np.empty((0, dim), np.float32), np.empty(0, np.int64), np.empty(0, bool)), *parts]
+    return Encoded(
+        np.concatenate([part.embeddings for part in parts]),
+        np.concatenate([part.n_tokens for part in parts]),
+        np.concatenate([part.truncated for part in parts]),
+    )
 
 
 @dataclasses.dataclass(kw_only=True, eq=False)

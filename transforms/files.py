@@ -5,6 +5,7 @@ import json
 import posixpath
 import re
 import uuid
+from collections.abc import Iterable
 from typing import Any, BinaryIO
 
 import pyarrow as pa
@@ -17,6 +18,7 @@ MANIFEST = "_manifest.json"
 
 _BINARY = "application/octet-stream"
 _GLOB = re.compile(r"[*?\[]")
+_OURS = re.compile(r".+-[0-9a-f]{8}-\d{10}\.parquet|\..+\.[0-9a-f]{32}\.tmp")  # parts and what was to become one
 
 
 def open_file(path: str) -> BinaryIO:
@@ -34,7 +36,7 @@ def read_bytes(path: str) -> bytes | None:
         return file.read()
 
 
-def commit(path: str, content: bytes) -> str:
+def commit(path: str, content: bytes | memoryview) -> str:
     """Writes a file under a temporary name, then renames it: readers see all of it or nothing.
 
     Returns the SHA-256 of the content.
@@ -94,8 +96,10 @@ def read_manifest(folder: str) -> dict[str, Any]:
     return manifest
 
 
-def delete_all_but(folder: str, keep: set[str]) -> None:
-    """Deletes the files of a folder whose names are not to be kept; parts of an earlier run, temporary files."""
-    doomed = [path for path in match(f"{folder}/*") + match(f"{folder}/.*") if posixpath.basename(path) not in keep]
+def delete_leftovers(folder: str, keep: Iterable[str]) -> None:
+    """Deletes parts of earlier runs that are not to be kept, and temporary files; nothing that is not ours."""
+    kept = set(keep)
+    paths = {path for pattern in ("*.parquet", ".*.tmp") for path in match(f"{folder}/{pattern}")}
+    doomed = [path for path in paths if _OURS.fullmatch(name := posixpath.basename(path)) and name not in kept]
     if doomed:
-        FileSystems.delete(sorted(set(doomed)))
+        FileSystems.delete(sorted(doomed))

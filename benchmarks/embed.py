@@ -1,0 +1,161 @@
+"""What the embed job costs on top of encoding, against Beam's own ways to embed, and how its memory grows.
+
+    python -m benchmarks.embed --data DATA
+
+DATA holds english_sentences/english_1m.parquet (text). Takes about ten minutes.
+"""
+
+import argparse
+import json
+import logging
+import resource
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import apache_beam as beam
+import pyarrow as pa
+import pyarrow.parquet as pq
+from apache_beam.ml.inference.base import RunInference
+from apache_beam.ml.transforms.base import MLTransform
+from apache_beam.ml.transforms.embeddings.huggingface import SentenceTransformerEmbeddings
+
+from benchmarks.free_encoder import FreeEncoder
+from benchmarks.measure import machine, race, store
+from pipelines import embed
+from sbert_core.source import find_model
+from transforms.tasks import inspect_files, read_task, split_file
+
+JOB_ROWS, PEER_ROWS, SHARD_ROWS = 20_000, 3_000, 5_000
+MEMORY_ROWS = (10_000, 40_000, 160_000)
+
+
+def write_corpus(folder: Path, texts: list[str]) -> Path:
+    folder.mkdir(parents=True)
+    for start in range(0, len(texts), SHARD_ROWS):
+        part = texts[start : start + SHARD_ROWS]
+        table = pa.table({"id": [f"r{start + row}" for row in range(len(part))], "text": part})
+        pq.write_table(table, folder / f"part-{start:07}.parquet")
+    return folder
+
+
+def options_for(corpus: Path, output: Path) -> embed.EmbedOptions:
+    shutil.rmtree(output, ignore_errors=True)
+    return embed.EmbedOptions(input=[str(corpus)], output=str(output))
+
+
+def compare_bare(corpus: Path, scratch: Path) -> dict[str, Any]:
+    """The whole job against a plain loop that reads the same slices and encodes them; the model is loaded before."""
+    step = embed.make_encode(options_for(corpus, scratch / "out"))
+    encoder = step.acquire()
+
+    def bare() -> None:
+        for file in inspect_files([str(corpus)]):
+            for task in split_file(file):
+                encoder.encode(read_task(task)["text"].to_pylist())
+
+    times = race({"bare": bare, "job": lambda: embed.run(options_for(corpus, scratch / "out"), encode=step)}, 3)
+    return {"rows": JOB_ROWS, **times, "wall_ratio": times["job"]["wall_s"] / times["bare"]["wall_s"]}
+
+
+def compare_peers(corpus: Path, scratch: Path) -> dict[str, Any]:
+    """Beam's MLTransform and RunInference with sentence-transformers, from the same Parquet to Parquet."""
+    model = str(find_model("default"))
+    vectors = pa.schema([("id", pa.string()), ("text", pa.list_(pa.float32()))])
+
+    def embeddings() -> SentenceTransformerEmbeddings:
+        return SentenceTransformerEmbeddings(model_name=model, columns=["text"], load_model_args={"device": "cpu"})
+
+    def fresh(name: str) -> str:
+        shutil.rmtree(scratch / name, ignore_errors=True)
+        (scratch / name).mkdir()
+        return str(scratch / name)
+
+    def ml_transform() -> None:
+        with beam.Pipeline("FnApiRunner") as root:
+            rows = root | beam.io.ReadFromParquet(f"{corpus}/*.parquet")
+            embedded = rows | MLTransform(write_artifact_location=fresh("artifacts")).with_transform(embeddings())
+            _ = embedded | beam.io.WriteToParquet(fresh("ml") + "/part", vectors)
+
+    def run_inference() -> None:
+        with beam.Pipeline("FnApiRunner") as root:
+            rows = root | beam.io.ReadFromParquet(f"{corpus}/*.parquet")
+            found = rows | beam.Map(lambda row: row["text"]) | RunInference(embeddings().get_model_handler())
+            _ = (
+                found
+                | beam.Map(lambda result: {"id": "", "text": list(map(float, result.inference))})
+                | beam.io.WriteToParquet(fresh("inference") + "/part", vectors)
+            )
+
+    def ours() -> None:
+        embed.run(options_for(corpus, scratch / "ours"))
+
+    times = race({"sbert-beam": ours, "MLTransform": ml_transform, "RunInference": run_inference}, 3)
+    ratios = {name: times[name]["wall_s"] / times["sbert-beam"]["wall_s"] for name in ("MLTransform", "RunInference")}
+    return {"rows": PEER_ROWS, "start_up": "included", **times, "wall_ratio": ratios}
+
+
+def measure_once(rows: int) -> dict[str, float]:
+    """One job of this size with an encoder that costs nothing, in a process of its own."""
+    with tempfile.TemporaryDirectory() as scratch:
+        texts = [f"sentence number {row} is about something or other" for row in range(rows)]
+        options = options_for(write_corpus(Path(scratch) / "in", texts), Path(scratch) / "out")
+        step = embed.make_encode(options, load=FreeEncoder.load)
+        cpu, wall = time.process_time(), time.perf_counter()
+        embed.run(options, encode=step)
+        return {
+            "rows": rows,
+            "cpu_s": time.process_time() - cpu,
+            "wall_s": time.perf_counter() - wall,
+            "peak_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+        }
+
+
+def measure_growth() -> dict[str, Any]:
+    """Memory and speed of the job itself, at three sizes."""
+    sizes = []
+    for rows in MEMORY_ROWS:
+        command = [sys.executable, "-m", "benchmarks.embed", "--once", str(rows)]
+        done = subprocess.run(command, check=True, capture_output=True, text=True)
+        sizes.append(json.loads(done.stdout))
+        print(sizes[-1])
+    small, large = sizes[0], sizes[-1]
+    added = large["rows"] - small["rows"]
+    return {
+        "sizes": sizes,
+        "rows_per_cpu_s": added / (large["cpu_s"] - small["cpu_s"]),
+        "rows_per_wall_s": added / (large["wall_s"] - small["wall_s"]),
+    }
+
+
+def main() -> None:
+    """Measures everything and stores benchmarks/results/embed.json."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, help="folder of data sets; see benchmarks/README.md")
+    parser.add_argument("--once", type=int, help="only run one job of this many rows, and print what it took")
+    arguments = parser.parse_args()
+    logging.getLogger().setLevel(logging.ERROR)
+    if arguments.once:
+        print(json.dumps(measure_once(arguments.once)))
+        return
+    if arguments.data is None or not arguments.data.is_dir():
+        sys.exit("give the folder of data sets with --data DIR (make bench DATA=DIR); see benchmarks/README.md")
+    path = arguments.data / "english_sentences/english_1m.parquet"
+    texts = pq.read_table(path, columns=["text"])["text"].take(pa.array(range(0, 1_000_000, 50))).to_pylist()
+    with tempfile.TemporaryDirectory() as name:
+        scratch = Path(name)
+        result = {
+            "machine": machine("apache-beam", "torch", "sentence-transformers", "pyarrow"),
+            "growth": measure_growth(),
+            "job": compare_bare(write_corpus(scratch / "corpus", texts[:JOB_ROWS]), scratch),
+            "peers": compare_peers(write_corpus(scratch / "small", texts[:PEER_ROWS]), scratch),
+        }
+    store("embed", result)
+
+
+if __name__ == "__main__":
+    main()
