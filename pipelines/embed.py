@@ -24,7 +24,7 @@ from transforms.ids import FindDuplicateIds
 from transforms.read import ReadSentences
 from transforms.resume import SkipFinished
 from transforms.tasks import SLICE_ROWS, InputFile, check_files, inspect_files, split_file
-from transforms.write import WriteManifest, WriteParts
+from transforms.write import WriteEmbeddings
 
 EXAMPLE = "sbert-beam embed --input 'sentences/*.parquet' --output out"
 RUN_FIGURES = "_run.json"
@@ -104,12 +104,12 @@ def build(
     )
     results = known["missing"] | "EncodeSentences" >> encode
     facts = _facts(options, encode, files)
-    for name, folder, written, finished in (
-        ("Embeddings", options.embeddings, results["encoded"], known["finished"]),
-        ("Rejected", options.rejected, results["rejected"], known["finished_rejected"]),
-    ):
-        parts = (written | f"Write{name}" >> WriteParts(folder=folder), finished) | f"All{name}" >> beam.Flatten()
-        _ = parts | f"Manifest{name}" >> WriteManifest(folder=folder, facts=facts, problems=problems)
+    _ = results["encoded"] | "WriteEmbeddings" >> WriteEmbeddings(
+        folder=options.embeddings, facts=facts, finished=known["finished"], problems=problems
+    )
+    _ = results["rejected"] | "WriteRejected" >> WriteEmbeddings(
+        folder=options.rejected, facts=facts, finished=known["finished_rejected"], problems=problems
+    )
 
 
 def _facts(options: EmbedOptions, encode: EncodeSentences, files: Sequence[InputFile]) -> dict[str, Any]:

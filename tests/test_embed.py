@@ -3,22 +3,27 @@
 import datetime
 import decimal
 import json
+import os
+import threading
 
 import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import torch
+from apache_beam.internal import pickler
 from apache_beam.testing.util import assert_that, equal_to
 
 from pipelines import embed
 from pipelines.cli import main
 from sbert_core.schema import REJECTED
 from tests.fake_encoder import FakeEncoder, load_counted, load_fake
-from transforms.encode import EncodeSentences, encode_batch
+from transforms.encode import EncodeSentences, _EncodeFn, encode_batch
 from transforms.formats import DataError
 from transforms.read import ReadSentences
 from transforms.tasks import Task, inspect_files, read_task, split_file
+from transforms.write import WriteEmbeddings
 
 ADDED = ["embedding", "n_tokens", "truncated"]
 
@@ -143,6 +148,35 @@ def test_encoder_is_loaded_once(tmp_path):
     encode = EncodeSentences(model=str(tmp_path / "marks"), load=load_counted)
     embed.run(embed.EmbedOptions(input=[pattern], output=str(tmp_path / "out")), encode=encode)
     assert len(list((tmp_path / "marks").iterdir())) == 1
+
+
+def test_threads_of_a_process_share_the_encoder(tmp_path):
+    pickled = pickler.dumps(_EncodeFn(EncodeSentences(model=str(tmp_path), load=load_counted, workers=2)))
+    instances = [pickler.loads(pickled) for _ in range(4)]
+    threads = [threading.Thread(target=instance.setup) for instance in instances]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(list(tmp_path.iterdir())) == 1
+    assert len({id(instance._encoder) for instance in instances}) == 1
+
+
+def test_processes_share_the_cores(monkeypatch, tmp_path):
+    monkeypatch.setattr(os, "cpu_count", lambda: 8)
+    chosen = []
+    monkeypatch.setattr(torch, "set_num_threads", chosen.append)
+    for workers in (1, 3, 16):
+        _EncodeFn(EncodeSentences(load=load_fake, workers=workers)).setup()
+    assert chosen == [8, 2, 1]
+
+
+def test_writing_in_ones_own_pipeline(tmp_path):
+    pattern = write_shards(tmp_path / "in", make_table(20), 2)
+    with beam.Pipeline("FnApiRunner") as root:
+        outputs = root | ReadSentences(patterns=[pattern]) | EncodeSentences(load=load_fake)
+        _ = outputs["encoded"] | WriteEmbeddings(folder=str(tmp_path / "out" / "embeddings"))
+    assert len(read_output(tmp_path / "out")) == 20
 
 
 def test_batches_of_ones_own_pipeline():

@@ -68,44 +68,34 @@ def write_part(batch: pa.RecordBatch, folder: str) -> Part:
 
 
 @dataclasses.dataclass(kw_only=True, eq=False)
-class WriteParts(beam.PTransform):
-    """Writes each `pa.RecordBatch` of a task as one Parquet file named by the task; outputs a `Part` for each.
+class WriteEmbeddings(beam.PTransform):
+    """Writes batches as a dataset: Parquet parts, and `_manifest.json` when every part is there.
 
-    A file is there whole or not at all, and a task done twice writes the same bytes to the same name.
+    Input is `pa.RecordBatch` of tasks (also the rejected ones); output is the manifest. Each batch becomes one file
+    named by its task, there whole or not at all; a task done twice writes the same bytes to the same name.
+
+    `facts` says what the dataset is: options, versions. `finished` holds parts that are there already. `problems`
+    holds what makes the dataset wrong: if there is any, the job fails and there is no manifest.
     """
 
     folder: str
+    facts: dict[str, Any] = dataclasses.field(default_factory=dict)
+    finished: beam.PCollection[Part] | None = None
+    problems: beam.PCollection[str] | None = None
 
     def __post_init__(self) -> None:
         super().__init__()
 
-    def expand(self, batches: beam.PCollection[pa.RecordBatch]) -> beam.PCollection[Part]:
-        """One file per batch."""
-        return batches | "WritePart" >> beam.Map(write_part, folder=self.folder)
-
-
-@dataclasses.dataclass(kw_only=True, eq=False)
-class WriteManifest(beam.PTransform):
-    """Writes `_manifest.json` when every part is there.
-
-    Input is `Part`; output is the manifest. `facts` says what the dataset is: options, versions. `problems`, a
-    collection of str, holds what makes the dataset wrong: if there is any, the job fails instead.
-    """
-
-    folder: str
-    facts: dict[str, Any]
-    problems: beam.PCollection[str]
-
-    def __post_init__(self) -> None:
-        super().__init__()
-
-    def expand(self, parts: beam.PCollection[Part]) -> beam.PCollection[dict[str, Any]]:
+    def expand(self, batches: beam.PCollection[pa.RecordBatch]) -> beam.PCollection[dict[str, Any]]:
         """Waits for all parts and all problems, then commits."""
+        parts = batches | "WritePart" >> beam.Map(write_part, folder=self.folder)
+        if self.finished is not None:
+            parts = (parts, self.finished) | "AddFinished" >> beam.Flatten()
+        problems = () if self.problems is None else beam.pvalue.AsIter(self.problems)
         return (
             parts
             | "AllParts" >> beam.combiners.ToList()
-            | "Commit"
-            >> beam.Map(write_manifest, beam.pvalue.AsIter(self.problems), folder=self.folder, facts=self.facts)
+            | "Commit" >> beam.Map(write_manifest, problems, folder=self.folder, facts=self.facts)
         )
 
 
