@@ -8,7 +8,6 @@ DATA holds english_sentences/english_1m.parquet (text). Takes about ten minutes.
 import argparse
 import json
 import logging
-import resource
 import shutil
 import subprocess
 import sys
@@ -25,8 +24,9 @@ from apache_beam.ml.transforms.base import MLTransform
 from apache_beam.ml.transforms.embeddings.huggingface import SentenceTransformerEmbeddings
 
 from benchmarks.free_encoder import FreeEncoder
-from benchmarks.measure import machine, race, store
+from benchmarks.measure import machine, measure_sections, memory_mib, race
 from pipelines import embed
+from pipelines.embed_options import EmbedOptions
 from sbert_core.source import find_model
 from transforms.tasks import inspect_files, read_task, split_file
 
@@ -43,9 +43,9 @@ def write_corpus(folder: Path, texts: list[str]) -> Path:
     return folder
 
 
-def options_for(corpus: Path, output: Path) -> embed.EmbedOptions:
+def options_for(corpus: Path, output: Path) -> EmbedOptions:
     shutil.rmtree(output, ignore_errors=True)
-    return embed.EmbedOptions(input=[str(corpus)], output=str(output))
+    return EmbedOptions(input=[str(corpus)], output=str(output))
 
 
 def compare_bare(corpus: Path, scratch: Path) -> dict[str, Any]:
@@ -85,11 +85,8 @@ def compare_peers(corpus: Path, scratch: Path) -> dict[str, Any]:
         with beam.Pipeline("FnApiRunner") as root:
             rows = root | beam.io.ReadFromParquet(f"{corpus}/*.parquet")
             found = rows | beam.Map(lambda row: row["text"]) | RunInference(embeddings().get_model_handler())
-            _ = (
-                found
-                | beam.Map(lambda result: {"id": "", "text": list(map(float, result.inference))})
-                | beam.io.WriteToParquet(fresh("inference") + "/part", vectors)
-            )
+            rows = found | beam.Map(lambda vector: {"id": "", "text": vector.tolist()})
+            _ = rows | beam.io.WriteToParquet(fresh("inference") + "/part", vectors)
 
     def ours() -> None:
         embed.run(options_for(corpus, scratch / "ours"))
@@ -111,7 +108,7 @@ def measure_once(rows: int) -> dict[str, float]:
             "rows": rows,
             "cpu_s": time.process_time() - cpu,
             "wall_s": time.perf_counter() - wall,
-            "peak_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+            "peak_mib": memory_mib("VmHWM"),
         }
 
 
@@ -137,6 +134,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, help="folder of data sets; see benchmarks/README.md")
     parser.add_argument("--once", type=int, help="only run one job of this many rows, and print what it took")
+    parser.add_argument("--only", help="measure only this section of the stored result")
     arguments = parser.parse_args()
     logging.getLogger().setLevel(logging.ERROR)
     if arguments.once:
@@ -148,13 +146,13 @@ def main() -> None:
     texts = pq.read_table(path, columns=["text"])["text"].take(pa.array(range(0, 1_000_000, 50))).to_pylist()
     with tempfile.TemporaryDirectory() as name:
         scratch = Path(name)
-        result = {
-            "machine": machine("apache-beam", "torch", "sentence-transformers", "pyarrow"),
-            "growth": measure_growth(),
-            "job": compare_bare(write_corpus(scratch / "corpus", texts[:JOB_ROWS]), scratch),
-            "peers": compare_peers(write_corpus(scratch / "small", texts[:PEER_ROWS]), scratch),
+        sections = {
+            "machine": lambda: machine("apache-beam", "torch", "sentence-transformers", "pyarrow"),
+            "growth": measure_growth,
+            "job": lambda: compare_bare(write_corpus(scratch / "corpus", texts[:JOB_ROWS]), scratch),
+            "peers": lambda: compare_peers(write_corpus(scratch / "small", texts[:PEER_ROWS]), scratch),
         }
-    store("embed", result)
+        measure_sections("embed", sections, arguments.only)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,6 @@ stsb/stsb_en.parquet (sentence1, sentence2, score, split). Takes about 20 minute
 
 import argparse
 import functools
-import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,7 @@ import torch
 from scipy.stats import spearmanr
 from sentence_transformers import SentenceTransformer
 
-from benchmarks.measure import RESULTS, gemm_peak, machine, race, store
+from benchmarks.measure import gemm_peak, machine, measure_sections, memory_mib, race
 from sbert_core import SentenceEncoder
 from sbert_core.folder import EncoderParts
 from sbert_core.heads import Normalize
@@ -129,12 +128,6 @@ def measure_memory() -> dict[str, float]:
     return {"output_mib": output, "added_mib_beyond_output": memory_mib("VmHWM") - before - output}
 
 
-def memory_mib(field: str) -> float:
-    """A figure of Linux about this process: VmRSS now, VmHWM at the peak."""
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) / 1024 for line in lines if line.startswith(field))
-
-
 def main() -> None:
     """Measures everything, or one section anew, and stores benchmarks/results/encode.json."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -167,11 +160,7 @@ def main() -> None:
         "half_duplicates_cpu_share": lambda: compare_duplicates(encoders()["sbert-beam"], texts[:1000]),
         "sentence_transformers_onnx": lambda: "not measured: optimum-onnx 0.1.0 requires transformers < 4.58",
     }
-    if arguments.only:
-        stored = json.loads((RESULTS / "encode.json").read_text(encoding="utf-8"))
-        store("encode", {**stored, arguments.only: sections[arguments.only]()})
-    else:
-        store("encode", {name: measure() for name, measure in sections.items()})
+    measure_sections("encode", sections, arguments.only)
 
 
 if __name__ == "__main__":

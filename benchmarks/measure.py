@@ -42,6 +42,12 @@ def gemm_peak(size: int = 2048) -> float:
     return best
 
 
+def memory_mib(field: str) -> float:
+    """A figure of Linux about this process: VmRSS now, VmHWM at the peak."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) / 1024 for line in lines if line.startswith(field))
+
+
 def machine(*packages: str) -> dict[str, Any]:
     """What a figure depends on."""
     cpu = platform.processor()
@@ -57,10 +63,12 @@ def machine(*packages: str) -> dict[str, Any]:
     }
 
 
-def store(name: str, result: dict[str, Any]) -> None:
-    """Writes a result where the README's table is made from."""
-    RESULTS.mkdir(exist_ok=True)
+def measure_sections(name: str, sections: dict[str, Callable[[], Any]], only: str | None = None) -> None:
+    """Measures each section and stores it at once in results/`name`.json; `only` leaves the others as they are."""
     path = RESULTS / f"{name}.json"
-    path.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
-    print(json.dumps(result, indent=2))
-    print(f"wrote {path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path}")
+    stored = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    for section, measure in sections.items():
+        if only in (None, section):
+            stored[section] = measure()
+            print(f"{section}: {json.dumps(stored[section], indent=2)}")
+            path.write_text(json.dumps({key: stored[key] for key in sections if key in stored}, indent=2) + "\n")

@@ -1,17 +1,19 @@
 """The command line: `sbert-beam JOB --flags`."""
 
-import argparse
 import importlib.metadata
 import logging
 import sys
 from collections.abc import Sequence
+
+from pipelines.flags import FlagParser, add_flags, parse_flags
+from sbert_core.errors import JobError, SbertBeamError
 
 JOBS = {"embed": "sentences in Parquet shards to embedding columns"}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs a job; returns 0 if it kept its promises, 1 if it failed, 2 if it was asked for in a wrong way."""
-    parser = argparse.ArgumentParser(
+    parser = FlagParser(
         prog="sbert-beam",
         description="Sentence-BERT on Apache Beam.",
         epilog="`sbert-beam JOB --help` tells the flags of a job; Beam's own flags may follow them.",
@@ -26,18 +28,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _embed(arguments: Sequence[str]) -> int:
-    logging.getLogger().setLevel(logging.ERROR)  # Beam's warnings are for its developers
-    # Imported when a job is chosen: Beam and torch take seconds to load.
-    from pipelines.embed import EXAMPLE, EmbedOptions, JobError, run
-    from pipelines.flags import add_flags, parse_flags
-    from sbert_core.errors import SbertBeamError
+    from pipelines.embed_options import EXAMPLE, EmbedOptions
 
-    parser = argparse.ArgumentParser(
+    parser = FlagParser(
         prog="sbert-beam embed", description=JOBS["embed"], epilog=f"example: {EXAMPLE}", allow_abbrev=False
     )
     add_flags(parser, EmbedOptions)
-    options, beam_flags = parse_flags(parser, EmbedOptions, arguments)
+    logging.getLogger().setLevel(logging.CRITICAL)  # Beam's log is for its developers; what matters is raised
     try:
+        options, beam_flags = parse_flags(parser, EmbedOptions, arguments)
+        # Imported only now: Beam and torch take seconds to load.
+        from pipelines.embed import run
+
         figures = run(options, beam_flags)
     except SbertBeamError as error:
         print(f"sbert-beam embed: {error}", file=sys.stderr)

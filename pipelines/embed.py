@@ -9,66 +9,26 @@ from importlib.metadata import version
 from typing import Any
 
 import apache_beam as beam
+import pyarrow.parquet as pq
+from apache_beam.io.filesystem import BeamIOError
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.runner import PipelineResult
 
-from pipelines.flags import flag
+from pipelines.embed_options import EmbedOptions
 from pipelines.progress import Progress
-from sbert_core.errors import SbertBeamError
-from sbert_core.schema import ID, TEXT, AddedColumns
+from sbert_core.errors import JobError
+from sbert_core.schema import ID, REJECTED
 from transforms.encode import EncodeSentences
-from transforms.files import MANIFEST, commit, delete_leftovers, read_manifest
+from transforms.files import MANIFEST, commit, delete_leftovers, make_folder, match, open_file, read_manifest
 from transforms.formats import DataError
 from transforms.ids import FindDuplicateIds
 from transforms.read import ReadSentences
 from transforms.resume import SkipFinished
-from transforms.tasks import SLICE_ROWS, InputFile, check_files, inspect_files, split_file
+from transforms.tasks import InputFile, check_files, inspect_files, split_file
 from transforms.write import WriteEmbeddings
 
-EXAMPLE = "sbert-beam embed --input 'sentences/*.parquet' --output out"
 RUN_FIGURES = "_run.json"
-
-
-class JobError(SbertBeamError, RuntimeError):
-    """A job that began and failed."""
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class EmbedOptions:
-    """What the embed job can be told."""
-
-    input: Sequence[str] = flag("globs, folders or manifests of .parquet, .jsonl, .csv or .txt files", nargs="+")
-    output: str = flag("folder for the results: embeddings/ and rejected/ go below it")
-    model: str = flag("default, a folder, a URI (gs://, s3://) or a hub name", "default")
-    text_column: str = flag("the column to encode", TEXT)
-    id_column: str | None = flag("the column that names a row; without it `id`, made up if it is not there", None)
-    prompt_name: str | None = flag("one of the model's prompts, put before each text", None)
-    prompt: str | None = flag("a text put before each text", None)
-    stored: str = flag("type of the embedding column: float32, float16 or int8", "float32")
-    embedding_column: str = flag("name of the embedding column", "embedding")
-    n_tokens_column: str = flag("name of the column of token counts", "n_tokens")
-    truncated_column: str = flag("name of the column that tells truncated texts", "truncated")
-    slice_rows: int = flag("rows per task and per output file", SLICE_ROWS)
-    device: str = flag("auto, cpu, cuda or mps", "auto")
-    precision: str = flag("what to compute in: auto, float32, float16, bfloat16 or int8", "auto")
-    workers: int = flag("local processes", 1)
-    overwrite: bool = flag("replace vectors of another model in the output folder", False, action="store_true")
-
-    @property
-    def embeddings(self) -> str:
-        """Where the result goes."""
-        return f"{self.output.rstrip('/')}/embeddings"
-
-    @property
-    def rejected(self) -> str:
-        """Where the rows without a vector go."""
-        return f"{self.output.rstrip('/')}/rejected"
-
-    @property
-    def columns(self) -> AddedColumns:
-        """The columns to add."""
-        return AddedColumns(self.embedding_column, self.n_tokens_column, self.truncated_column)
 
 
 def make_encode(options: EmbedOptions, **seams: Any) -> EncodeSentences:
@@ -132,6 +92,11 @@ def run(options: EmbedOptions, beam_flags: Sequence[str] = (), encode: EncodeSen
     encode = encode or make_encode(options)
     encoder = encode.acquire()  # a model that cannot be loaded is told here; workers in this process share it
     _clear_manifests(options, encoder.fingerprint)
+    for folder in (options.embeddings, options.rejected):
+        try:
+            make_folder(folder)
+        except (BeamIOError, OSError) as error:
+            raise DataError(f"cannot write to {folder}: {error}. See --output") from error
     expected = {task.part_name: task.rows for file in files for task in split_file(file, options.slice_rows)}
     with Progress("embed", options.embeddings, expected):
         counters = _execute(options, beam_flags, encode, files)
@@ -151,8 +116,17 @@ def run(options: EmbedOptions, beam_flags: Sequence[str] = (), encode: EncodeSen
         "parts kept": int(counters.get("resume/finished", 0)),
         "seconds": round(time.perf_counter() - start, 1),
     }
+    if rejected["parts"]:
+        figures["first reason"] = _first_reason(f"{options.rejected}/{rejected['parts'][0]['name']}")
     commit(f"{options.embeddings}/{RUN_FIGURES}", json.dumps({**figures, "counters": counters}, indent=2).encode())
     return {**figures, "embeddings": options.embeddings, "rejects": options.rejected}
+
+
+def _first_reason(path: str) -> str:
+    """Why a row was rejected, for the summary; the others are in the same place."""
+    with open_file(path) as file:
+        row = pq.read_table(file, columns=REJECTED.names).slice(0, 1).to_pylist()[0]
+    return f"{row['file']} row {row['row']}: {row['reason']}"
 
 
 def _clear_manifests(options: EmbedOptions, fingerprint: str) -> None:
@@ -185,9 +159,9 @@ def _execute(
         result = root.run()
         result.wait_until_finish()
     except Exception as error:
-        raise JobError(
-            f"{_reason(error)}. Parts in {options.embeddings} are safe: the same command goes on from them"
-        ) from error
+        parts = match(f"{options.embeddings}/*.parquet")
+        advice = f". The {len(parts)} parts in {options.embeddings} are safe: the same command goes on from them"
+        raise JobError(_reason(error) + (advice if parts and "DataError" not in str(error) else "")) from error
     return _counters(result)
 
 

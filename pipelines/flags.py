@@ -2,10 +2,9 @@
 
 import argparse
 import dataclasses
+import difflib
 from collections.abc import Sequence
-from typing import Any, TypeVar
-
-from apache_beam.options.pipeline_options import PipelineOptions
+from typing import Any, NoReturn, TypeVar
 
 Options = TypeVar("Options")
 
@@ -33,16 +32,38 @@ def add_flags(parser: argparse.ArgumentParser, options: type) -> None:
         )
 
 
+class FlagParser(argparse.ArgumentParser):
+    """Tells a mistake in one line."""
+
+    def error(self, message: str) -> NoReturn:
+        """Exits with code 2."""
+        self.exit(2, f"{self.prog}: {message} (see {self.prog} --help)\n")
+
+
 def parse_flags(
     parser: argparse.ArgumentParser, options: type[Options], arguments: Sequence[str]
 ) -> tuple[Options, list[str]]:
     """Parses our flags into `options`; what is left must be flags that Beam knows, and is returned."""
+    _refuse_unknown(parser, options, arguments)
     ours, rest = parser.parse_known_args(arguments)
-    known = PipelineOptions(rest).get_all_options()
-    unknown = PipelineOptions(rest).get_all_options(retain_unknown_options=True).keys() - known.keys()
-    positional = [argument for argument in rest[:1] if not argument.startswith("-")]
-    if unknown or positional:
-        named = [f"--{name}" for name in sorted(unknown)] or positional
-        parser.error(f"unknown: {', '.join(named)} (neither this job nor Beam has it)")
     names = [field.name for field in dataclasses.fields(options)]  # type: ignore[arg-type]
     return options(**{name: getattr(ours, name) for name in names}), rest
+
+
+def _refuse_unknown(parser: argparse.ArgumentParser, options: type, arguments: Sequence[str]) -> None:
+    """Beam only warns of flags that it does not know."""
+    names = {field.name for field in dataclasses.fields(options)}
+    given = [argument.split("=")[0] for argument in arguments if argument.startswith("--")]
+    others = [argument for argument in given if argument.removeprefix("--") not in names and argument != "--help"]
+    if not others:
+        return
+    from apache_beam.options.pipeline_options import PipelineOptions  # takes seconds
+
+    known = PipelineOptions(list(arguments))
+    unknown = known.get_all_options(retain_unknown_options=True).keys() - known.get_all_options().keys()
+    for argument in others:
+        name = argument.removeprefix("--").replace("-", "_")
+        if name in unknown:
+            close = difflib.get_close_matches(name, names, 1)
+            hint = f"did you mean --{close[0]}?" if close else "neither this job nor Beam has it"
+            parser.error(f"unknown flag {argument}: {hint}")

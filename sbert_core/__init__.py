@@ -1,10 +1,19 @@
 """Sentence-BERT without Beam: the encoder and everything about it that is mathematics."""
 
-from sbert_core.encoder import Encoded, SentenceEncoder
-from sbert_core.errors import ModelError, SbertBeamError, TextError
-from sbert_core.quantize import calibrate, quantize
+import importlib
+import os
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from sbert_core.encoder import Encoded, SentenceEncoder
+    from sbert_core.errors import ModelError, SbertBeamError, TextError
+    from sbert_core.quantization import calibrate, quantize
 
 __version__ = "0.1.0"
+
+# The same sums whatever the number of threads, so that `--workers` does not change a bit of the result. MKL reads it
+# at its first use, and it costs nothing that could be measured.
+os.environ.setdefault("MKL_CBWR", "AUTO,STRICT")
 
 __all__ = [
     "Encoded",
@@ -15,3 +24,20 @@ __all__ = [
     "calibrate",
     "quantize",
 ]
+
+_HOMES = {
+    "Encoded": "encoder",
+    "ModelError": "errors",
+    "SbertBeamError": "errors",
+    "SentenceEncoder": "encoder",
+    "TextError": "errors",
+    "calibrate": "quantization",
+    "quantize": "quantization",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Imports a public name when it is first used: torch takes seconds, and `--help` does not need it."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'sbert_core' has no attribute {name!r}")
+    return getattr(importlib.import_module(f"sbert_core.{_HOMES[name]}"), name)

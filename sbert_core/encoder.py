@@ -18,7 +18,7 @@ from sbert_core.forward import Forward, PackedForward, PaddedForward, StaticForw
 from sbert_core.heads import Normalize
 from sbert_core.int8 import int8_linear
 from sbert_core.packed import PackedTransformer, float_linear
-from sbert_core.quantize import OutputPrecision, quantize
+from sbert_core.quantization import OutputPrecision, quantize
 from sbert_core.source import find_model
 from sbert_core.static import StaticEmbedding
 from sbert_core.tokenization import TokenizedTexts
@@ -101,6 +101,8 @@ class SentenceEncoder:
             allow_pickle: reads weights from pickle files.
             allow_code: runs Python code that the model brings.
         """
+        if max_tokens is not None and max_tokens < 1:
+            raise ModelError(f"max_tokens must be at least 1, got {max_tokens}")
         allowed = {"allow_pickle": allow_pickle, "allow_code": allow_code}
         folder = find_model(model, revision=revision, cache_dir=cache_dir, **allowed)
         parts = read_folder(folder, max_tokens=max_tokens, **allowed)
@@ -112,11 +114,23 @@ class SentenceEncoder:
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Writes the model as a folder that `load` and sentence-transformers read.
 
-        `precision` and `truncate_dim` are options of loading: weights are saved in full.
+        Weights are saved in float32 and in full: int8 is a way to load them.
         """
         if self.precision in ("float16", "bfloat16"):
             raise ModelError(f"this encoder holds its weights in {self.precision}: load it in float32 to save it")
-        write_folder(Path(folder), self.parts)
+        if self._truncates:
+            raise ModelError(
+                "a model folder cannot say truncate_dim: load without it to save, and give it when loading"
+            )
+        target = Path(folder)
+        names = {path.name for path in target.iterdir()} if target.is_dir() else {"a file"}
+        if target.exists() and names and not names & {"modules.json", "config.json"}:
+            raise ModelError(f"{target} is there already and is not a model folder: choose another")
+        write_folder(target, self.parts)
+
+    def __repr__(self) -> str:
+        kind = type(getattr(self.parts.body, "model", self.parts.body)).__name__
+        return f"SentenceEncoder({kind}, dim={self.dim}, device={self.device}, precision={self.precision})"
 
     @property
     def max_tokens(self) -> int | None:
@@ -256,6 +270,8 @@ class SentenceEncoder:
         if prompt is not None and prompt_name is not None:
             raise ModelError("give prompt or prompt_name, not both")
         if prompt is not None:
+            if not isinstance(prompt, str):
+                raise TextError(f"prompt is {type(prompt).__name__}, expected str")
             return prompt
         name = prompt_name or self.parts.default_prompt_name
         if name is None:
@@ -290,8 +306,8 @@ def _choose_precision(precision: Precision, device: torch.device) -> str:
 
 
 def _check_texts(texts: Iterable[str]) -> list[str]:
-    if isinstance(texts, str | bytes):
-        raise TextError(f"texts is a single {type(texts).__name__}: pass a list of str")
+    if isinstance(texts, str | bytes | dict | set) or not isinstance(texts, Iterable):
+        raise TextError(f"texts is a {type(texts).__name__}: pass a list of str")
     checked: list[str] = texts.to_pylist() if hasattr(texts, "to_pylist") else list(texts)
     for position, text in enumerate(checked):
         if not isinstance(text, str):

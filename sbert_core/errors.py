@@ -11,3 +11,7 @@ class ModelError(SbertBeamError, ValueError):
 
 class TextError(SbertBeamError, TypeError):
     """An input is not text."""
+
+
+class JobError(SbertBeamError, RuntimeError):
+    """A job began and failed."""

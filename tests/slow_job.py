@@ -4,6 +4,7 @@ import sys
 import time
 
 from pipelines import embed
+from pipelines.embed_options import EmbedOptions
 from tests.fake_encoder import FakeEncoder
 from transforms.encode import EncodeSentences
 
@@ -22,4 +23,4 @@ def load_slow(model, **options) -> SlowEncoder:
 
 if __name__ == "__main__":
     pattern, output = sys.argv[1:]
-    embed.run(embed.EmbedOptions(input=[pattern], output=output, slice_rows=10), encode=EncodeSentences(load=load_slow))
+    embed.run(EmbedOptions(input=[pattern], output=output, slice_rows=10), encode=EncodeSentences(load=load_slow))

@@ -4,6 +4,8 @@ import datetime
 import decimal
 import json
 import os
+import subprocess
+import sys
 import threading
 
 import apache_beam as beam
@@ -17,8 +19,11 @@ from apache_beam.testing.util import assert_that, equal_to
 
 from pipelines import embed
 from pipelines.cli import main
+from pipelines.embed_options import EmbedOptions
+from pipelines.flags import FlagParser, add_flags, parse_flags
 from sbert_core.schema import REJECTED
 from tests.fake_encoder import FakeEncoder, load_counted, load_fake
+from transforms.coder import RecordBatchCoder
 from transforms.encode import EncodeSentences, _EncodeFn, encode_batch
 from transforms.formats import DataError
 from transforms.read import ReadSentences
@@ -55,7 +60,7 @@ def write_shards(folder, table: pa.Table, shards: int, row_group_size: int = 40)
 
 def run_fake(pattern: str, output, **options) -> dict:
     """Runs the job with the fake encoder in place of a model."""
-    settings = embed.EmbedOptions(input=[pattern], output=str(output), **options)
+    settings = EmbedOptions(input=[pattern], output=str(output), **options)
     return embed.run(settings, encode=embed.make_encode(settings, load=load_fake))
 
 
@@ -146,7 +151,7 @@ def test_encoder_is_loaded_once(tmp_path):
     pattern = write_shards(tmp_path / "in", make_table(100), 4)
     (tmp_path / "marks").mkdir()
     encode = EncodeSentences(model=str(tmp_path / "marks"), load=load_counted)
-    embed.run(embed.EmbedOptions(input=[pattern], output=str(tmp_path / "out")), encode=encode)
+    embed.run(EmbedOptions(input=[pattern], output=str(tmp_path / "out")), encode=encode)
     assert len(list((tmp_path / "marks").iterdir())) == 1
 
 
@@ -185,6 +190,15 @@ def test_batches_of_ones_own_pipeline():
         outputs = root | beam.Create([batch]) | EncodeSentences(text_column="question", load=load_fake)
         columns = outputs["encoded"] | beam.Map(lambda encoded: tuple(encoded.schema.names))
         assert_that(columns, equal_to([("question", *ADDED)]))
+
+
+def test_null_text_in_ones_own_pipeline():
+    batch = pa.record_batch({"text": ["hello", None]})
+    with beam.Pipeline("FnApiRunner") as root:
+        outputs = root | beam.Create([batch]) | EncodeSentences(load=load_fake)
+        rejected = outputs["rejected"] | beam.FlatMap(lambda rows: [str(row) for row in rows.to_pylist()])
+        expected = {"file": "", "row": 1, "id": None, "reason": "text is null"}
+        assert_that(rejected, equal_to([str(expected)]))
 
 
 def test_encoding_nothing():
@@ -235,7 +249,13 @@ def rewrite(folder, change) -> None:
     ("arguments", "message"),
     [
         ([], "required: --input, --output"),
-        (["--input", "x", "--output", "y", "--modle", "z"], "unknown: --modle"),
+        (["--input", "x", "--output", "y", "--modle", "z"], "unknown flag --modle: did you mean --model?"),
+        (
+            ["--input", "x", "--output", "y", "--text-column", "z"],
+            "unknown flag --text-column: did you mean --text_column",
+        ),
+        (["--inputt", "x", "--output", "y"], "unknown flag --inputt: did you mean --input?"),
+        (["--input", "x", "--output", "y", "--zzzzz=1"], "unknown flag --zzzzz: neither this job nor Beam has it"),
         (["--input", "x", "--output", "y", "--slice_rows", "many"], "invalid int value: 'many'"),
     ],
 )
@@ -243,7 +263,57 @@ def test_bad_flags(capsys, arguments, message):
     with pytest.raises(SystemExit) as exit_code:
         main(["embed", *arguments])
     assert exit_code.value.code == 2
-    assert message in capsys.readouterr().err
+    error = capsys.readouterr().err
+    assert message in error
+    assert len(error.strip().splitlines()) == 1
+
+
+@pytest.mark.parametrize("flag", ["--workers", "--slice_rows"])
+def test_numbers_out_of_range(capsys, flag):
+    assert main(["embed", "--input", "x", "--output", "y", flag, "0"]) == 2
+    assert f"{flag} must be at least 1, got 0" in capsys.readouterr().err
+
+
+def test_a_prompt_the_model_does_not_have(tmp_path, capsys):
+    pattern = write_shards(tmp_path / "in", make_table(5), 1)
+    assert main(["embed", "--input", pattern, "--output", str(tmp_path / "out"), "--prompt_name", "query"]) == 2
+    assert "the model has no prompt 'query'" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_output_that_is_a_file(tmp_path, capsys):
+    pattern = write_shards(tmp_path / "in", make_table(5), 1)
+    (tmp_path / "out").touch()
+    assert main(["embed", "--input", pattern, "--output", str(tmp_path / "out"), "--device", "cpu"]) == 2
+    assert "cannot write to" in capsys.readouterr().err
+
+
+def test_beam_flags_are_passed_on():
+    parser = FlagParser()
+    add_flags(parser, EmbedOptions)
+    arguments = ["--input", "x", "--output", "y", "--runner=FnApiRunner", "--direct_num_workers", "2"]
+    options, rest = parse_flags(parser, EmbedOptions, arguments)
+    assert options.output == "y"
+    assert rest == ["--runner=FnApiRunner", "--direct_num_workers", "2"]
+
+
+def test_help_needs_neither_beam_nor_torch():
+    code = (
+        "import sys; from pipelines.cli import main\n"
+        "try: main(['embed', '--help'])\n"
+        "except SystemExit: print({'torch', 'apache_beam'} & set(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip().endswith("set()")
+
+
+def test_batches_cross_a_shuffle():
+    batch = make_table(100).to_batches()[0].slice(3, 5).replace_schema_metadata({b"key": b"value"})
+    coder = RecordBatchCoder()
+    again = coder.decode(coder.encode(batch))
+    assert again.equals(batch, check_metadata=True)
+    assert len(coder.encode(batch)) < 5000  # the slice alone
+    assert isinstance(beam.coders.registry.get_coder(pa.RecordBatch), RecordBatchCoder)
 
 
 def test_bad_slice_rows():

@@ -64,8 +64,8 @@ def test_what_is_not_text_is_named(encoder, seen, bad):
     assert seen == []
 
 
-@pytest.mark.parametrize("bad", ["one string", b"bytes"])
-def test_a_single_string_is_refused(encoder, bad):
+@pytest.mark.parametrize("bad", ["one string", b"bytes", None, 5, {"a": 1}, {"a"}])
+def test_what_is_no_list_is_refused(encoder, bad):
     with pytest.raises(TextError, match="pass a list of str"):
         encoder.encode(bad)
 
@@ -155,6 +155,33 @@ def test_order_and_company_do_not_matter(default_encoder):
         np.testing.assert_allclose(default_encoder.encode([texts[row]])[0], together[row], atol=1e-6)
 
 
+def test_threads_do_not_matter(default_encoder):
+    random = np.random.default_rng(1)
+    words = [
+        "the",
+        "parcel",
+        "refund",
+        "order",
+        "late",
+        "broken",
+        "thanks",
+        "please",
+        "where",
+        "when",
+        "blue",
+        "shoe",
+        "invoice",
+        "payment",
+    ]
+    for _ in range(25):
+        texts = [" ".join(random.choice(words, random.integers(1, 40))) for _ in range(random.integers(1, 60))]
+        results = []
+        for threads in (1, 2):
+            torch.set_num_threads(threads)
+            results.append(default_encoder.encode(texts))
+        np.testing.assert_array_equal(*results)
+
+
 def test_batches_hold_the_token_budget(tmp_path, sentences):
     folder = make_transformer(tmp_path)
     whole = SentenceEncoder.load(folder).encode(sentences)
@@ -236,6 +263,8 @@ def test_progress_bar(encoder, sentences, capsys):
         ({"truncate_dim": 0}, "between 1 and the model's 32, got 0"),
         ({"precision": "int4"}, "precision 'int4' is not known"),
         ({"batch_tokens": -1}, "batch_tokens must be at least 1"),
+        ({"max_tokens": 0}, "max_tokens must be at least 1, got 0"),
+        ({"max_tokens": -4}, "max_tokens must be at least 1, got -4"),
         ({"device": "gpu"}, "device 'gpu' is not known"),
     ],
 )
@@ -270,6 +299,29 @@ def test_auto_device(monkeypatch, cuda, mps, expected):
 def test_cuda_without_a_gpu(tmp_path):
     with pytest.raises(ModelError, match="torch finds no GPU here"):
         SentenceEncoder.load(make_transformer(tmp_path), device="cuda")
+
+
+def test_prompt_that_is_not_text(encoder):
+    with pytest.raises(TextError, match="prompt is int"):
+        encoder.encode(["fox"], prompt=5)
+
+
+def test_save_where_something_else_is(encoder, tmp_path):
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "mine.txt").touch()
+    for target in (tmp_path / "notes", tmp_path / "notes" / "mine.txt"):
+        with pytest.raises(ModelError, match="is not a model folder: choose another"):
+            encoder.save(target)
+
+
+def test_save_does_not_forget_dimensions(tmp_path):
+    encoder = SentenceEncoder.load(make_transformer(tmp_path / "model"), truncate_dim=8)
+    with pytest.raises(ModelError, match="cannot say truncate_dim"):
+        encoder.save(tmp_path / "saved")
+
+
+def test_repr(encoder):
+    assert repr(encoder) == "SentenceEncoder(BertModel, dim=32, device=cpu, precision=float32)"
 
 
 def test_half_precision_is_close(tmp_path, sentences):

@@ -10,6 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipelines import embed
+from pipelines.embed_options import EmbedOptions
+from sbert_core.errors import JobError
 from tests.fake_encoder import FakeEncoder, load_fake
 from tests.test_embed import make_table, read_output, run_fake, write_shards
 from transforms.encode import EncodeSentences, int8_ranges
@@ -76,7 +78,7 @@ def test_unknown_suffix(tmp_path):
 def test_several_inputs_and_a_folder(tmp_path):
     write_shards(tmp_path / "a", make_table(10), 2)
     write_shards(tmp_path / "b", make_table(10, first=10), 1)
-    options = embed.EmbedOptions(input=[str(tmp_path / "a"), f"{tmp_path}/b/*.parquet"], output=str(tmp_path / "out"))
+    options = EmbedOptions(input=[str(tmp_path / "a"), f"{tmp_path}/b/*.parquet"], output=str(tmp_path / "out"))
     assert embed.run(options, encode=EncodeSentences(load=load_fake))["embedded"] == 20
 
 
@@ -134,19 +136,40 @@ def test_duplicate_ids(tmp_path, slice_rows):
     ids = table["id"].to_pylist()
     ids[55] = ids[12]
     pattern = write_shards(tmp_path / "in", table.set_column(0, "id", pa.array(ids)), 2)
-    message = r"ids are not unique: part-000\.parquet row 12 and part-001\.parquet row 25 have the same one"
-    with pytest.raises(embed.JobError, match=message):
+    message = r"ids are not unique: part-000\.parquet row 12 and part-001\.parquet row 25 have the same\. Mend them"
+    with pytest.raises(JobError, match=message):
         run_fake(pattern, tmp_path / "out", slice_rows=slice_rows)
     assert not list((tmp_path / "out").rglob("_manifest.json"))
-    with pytest.raises(embed.JobError, match=message):  # parts that are there already are checked too
+    with pytest.raises(JobError, match=message):  # parts that are there already are checked too
         run_fake(pattern, tmp_path / "out", slice_rows=slice_rows)
+
+
+def test_null_ids(tmp_path):
+    table = make_table(6).set_column(0, "id", pa.array(["a", "b", None, "d", "e", "f"]))
+    with pytest.raises(JobError, match=r"part-000\.parquet row 2 has no id: column 'id' is null"):
+        run_fake(write_shards(tmp_path / "in", table, 1), tmp_path / "out")
+
+
+def test_csv_is_not_guessed(tmp_path):
+    (tmp_path / "corpus.csv").write_text("id,text,zip\n007,hello,01234\n7,,00001\n")
+    run_fake(str(tmp_path / "corpus.csv"), tmp_path / "out")
+    rows = read_output(tmp_path / "out").select(["id", "text", "zip"]).to_pylist()
+    assert rows == [{"id": "007", "text": "hello", "zip": "01234"}, {"id": "7", "text": "", "zip": "00001"}]
+
+
+def test_folder_without_anything_to_read(tmp_path):
+    (tmp_path / "readme.md").touch()
+    (tmp_path / "empty").mkdir()
+    for folder in (tmp_path, tmp_path / "empty", tmp_path / "nowhere"):
+        with pytest.raises(DataError, match=r"no input files: no \.parquet, \.jsonl, \.csv, \.txt at '"):
+            run_fake(str(folder), tmp_path / "out")
 
 
 @pytest.mark.parametrize(("stored", "tolerance"), [("float16", 2e-3), ("int8", 0.02)])
 def test_stored_types(tmp_path, default_encoder, stored, tolerance):
     table = make_table(6)
     pattern = write_shards(tmp_path / "in", table, 1)
-    embed.run(embed.EmbedOptions(input=[pattern], output=str(tmp_path / "out"), stored=stored, device="cpu"))
+    embed.run(EmbedOptions(input=[pattern], output=str(tmp_path / "out"), stored=stored, device="cpu"))
     column = read_output(tmp_path / "out")["embedding"]
     assert str(column.type.value_type).replace("halffloat", "float16") == stored
     vectors = np.array(column.to_pylist(), dtype=np.float32)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from benchmarks.readme import render
-from pipelines.embed import EXAMPLE, EmbedOptions
+from pipelines.embed_options import EXAMPLE, EmbedOptions
 from pipelines.flags import add_flags, parse_flags
 
 ROOT = Path(__file__).parents[1]

@@ -13,6 +13,8 @@ from apache_beam.io.filesystems import FileSystems
 import transforms.files
 import transforms.write
 from pipelines import embed
+from pipelines.embed_options import EmbedOptions
+from sbert_core.errors import JobError
 from tests.fake_encoder import FakeEncoder
 from tests.test_embed import make_table, read_output, run_fake, write_shards
 from transforms.encode import EncodeSentences
@@ -74,7 +76,7 @@ def test_crash(tmp_path, corpus, undisturbed, monkeypatch, stage):
     name, target, condition = STAGES[stage]
     with monkeypatch.context() as patch:
         crash_on(patch, target, name, condition)
-        with pytest.raises(embed.JobError, match=r"the machine is gone.*the same command goes on from them"):
+        with pytest.raises(JobError, match="the machine is gone"):
             run_fake(corpus, tmp_path / "out", slice_rows=10)
     assert not (tmp_path / "out" / "embeddings" / "_manifest.json").exists() or stage == "rejected rows"
     figures = run_fake(corpus, tmp_path / "out", slice_rows=10)
@@ -156,9 +158,9 @@ def load_other(model, **options) -> OtherEncoder:
 def test_another_model(tmp_path, corpus, undisturbed):
     options = {"input": [corpus], "output": str(tmp_path / "undisturbed"), "slice_rows": 10}
     with pytest.raises(DataError, match=r"holds vectors of another model \(fake, this is other\).*--overwrite"):
-        embed.run(embed.EmbedOptions(**options), encode=EncodeSentences(load=load_other))
+        embed.run(EmbedOptions(**options), encode=EncodeSentences(load=load_other))
     assert contents(tmp_path / "undisturbed") == undisturbed
-    figures = embed.run(embed.EmbedOptions(**options, overwrite=True), encode=EncodeSentences(load=load_other))
+    figures = embed.run(EmbedOptions(**options, overwrite=True), encode=EncodeSentences(load=load_other))
     assert figures["parts kept"] == 0
 
 

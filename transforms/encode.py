@@ -14,10 +14,11 @@ import torch
 from apache_beam.metrics import Metrics
 from apache_beam.utils.shared import Shared
 
+import transforms.coder  # noqa: F401 - registers how batches cross a shuffle
 from sbert_core.encoder import Encoded, SentenceEncoder
-from sbert_core.quantize import quantize
+from sbert_core.quantization import quantize
 from sbert_core.schema import FINGERPRINT_KEY, ID, REJECTED, TEXT, TOTALS_KEY, AddedColumns
-from transforms.tasks import task_of
+from transforms.tasks import has_task, task_of
 
 DEFAULT_COLUMNS = AddedColumns()
 
@@ -114,8 +115,9 @@ class EncodeSentences(beam.PTransform):
     """Adds `embedding`, `n_tokens` and `truncated` to batches of sentences.
 
     Input is `pa.RecordBatch` with a text column; output is a dictionary of two collections of `pa.RecordBatch`:
-    `encoded`, and `rejected` for the rows that have no vector (of batches of ReadSentences; for others that is an
-    error). Row order inside a batch is kept, order of batches is not. The encoder is loaded once per worker process.
+    `encoded`, and `rejected` for the rows that have no vector (file "" and the row in its batch, where batches are
+    not those of ReadSentences). Row order inside a batch is kept, order of batches is not. The encoder is loaded once
+    per worker process.
     Counters: `encode/sentences`, `encode/tokens`, `encode/truncated`, `encode/rejected`; distribution:
     `encode/batch_latency_ms`.
     """
@@ -137,9 +139,18 @@ class EncodeSentences(beam.PTransform):
         self._shared = Shared()
 
     def acquire(self) -> Encoder:
-        """Loads the encoder, or returns it if this process has it and somebody still holds it."""
-        encoder: Encoder = self._shared.acquire(lambda: self.load(self.model, **self.load_options))
-        return encoder
+        """Loads the encoder, or returns it if this process has it and somebody still holds it.
+
+        It is tried on one text, so that a prompt it does not have is an error and not a reason to reject every row.
+        """
+
+        def load() -> Encoder:
+            encoder: Encoder = self.load(self.model, **self.load_options)
+            encoder.encode(["a text"], details=True, prompt=self.prompt, prompt_name=self.prompt_name)
+            return encoder
+
+        acquired: Encoder = self._shared.acquire(load)
+        return acquired
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -188,12 +199,15 @@ def _arguments(transform: EncodeSentences) -> dict[str, Any]:
 
 def rejected_batch(batch: pa.RecordBatch, reasons: dict[int, str], id_column: str = ID) -> pa.RecordBatch:
     """The rows of a batch that have no vector: file, row, id and why."""
-    task = task_of(batch)
     rows = sorted(reasons)
+    name, first_row = (task_of(batch).name, task_of(batch).first_row) if has_task(batch) else ("", 0)
+    ids = pa.nulls(len(rows), pa.string())
+    if id_column in batch.schema.names:
+        ids = batch.column(id_column).take(pa.array(rows)).cast(pa.string())
     columns = [
-        pa.array([task.name] * len(rows)),
-        pa.array([task.first_row + row for row in rows]),
-        batch.column(id_column).take(pa.array(rows)).cast(pa.string()),
+        pa.array([name] * len(rows)),
+        pa.array([first_row + row for row in rows]),
+        ids,
         pa.array([reasons[row] for row in rows]),
     ]
     return pa.record_batch(columns, schema=REJECTED.with_metadata(batch.schema.metadata))

@@ -70,13 +70,14 @@ def list_input(pattern: str) -> list[tuple[str, str]]:
     The name is the path below the pattern's fixed folder: ids and part names are made of it.
     """
     folder = pattern.removesuffix(MANIFEST).rstrip("/")
-    if not _GLOB.search(pattern) and FileSystems.exists(f"{folder}/{MANIFEST}"):
-        return [(f"{folder}/{part['name']}", part["name"]) for part in read_manifest(folder)["parts"]]
-    if not _GLOB.search(pattern) and match(f"{folder}/*"):
-        pattern = f"{folder}/*"
-        paths = [path for path in match(pattern) if suffix_of(path)]
-    else:
-        paths = match(pattern)
+    if not _GLOB.search(pattern):
+        if FileSystems.exists(f"{folder}/{MANIFEST}"):
+            return [(f"{folder}/{part['name']}", part["name"]) for part in read_manifest(folder)["parts"]]
+        if not suffix_of(pattern):
+            pattern = f"{folder}/*"
+    paths = match(pattern)
+    if pattern == f"{folder}/*":
+        paths = [path for path in paths if suffix_of(path)]
     root = posixpath.dirname(_GLOB.split(pattern, maxsplit=1)[0])
     names = [path[path.index(root) + len(root) :].lstrip("/") for path in paths]
     return [(path, name) for path, name in zip(paths, names, strict=True) if not _hidden(name)]

@@ -3,6 +3,7 @@
 A file is read as a stream of batches, so that its size does not matter.
 """
 
+import csv
 import io
 from collections.abc import Iterator
 from itertools import islice
@@ -44,6 +45,16 @@ def inspect_stream(file: BinaryIO, path: str) -> tuple[pa.Schema, tuple[int, ...
     return schema, (rows,) if rows else ()
 
 
+def _read_csv(file: BinaryIO) -> Iterator[pa.RecordBatch]:
+    """Every column as text: guessing types would turn the id 007 into 7."""
+    buffered = io.BufferedReader(file)  # type: ignore[type-var]
+    names = next(csv.reader([buffered.readline().decode("utf-8-sig")]), [])
+    if not names:
+        raise pa.ArrowInvalid("it is empty: expected a line with the names of the columns")
+    convert = pa.csv.ConvertOptions(column_types=dict.fromkeys(names, pa.string()))
+    yield from pa.csv.open_csv(buffered, pa.csv.ReadOptions(column_names=names), convert_options=convert)
+
+
 def read_stream(file: BinaryIO, path: str, row_group: int = 0) -> Iterator[pa.RecordBatch]:
     """The batches of a row group of a file."""
     match suffix_of(path):
@@ -52,7 +63,7 @@ def read_stream(file: BinaryIO, path: str, row_group: int = 0) -> Iterator[pa.Re
         case ".jsonl":
             yield from pa.json.open_json(file)
         case ".csv":
-            yield from pa.csv.open_csv(file)
+            yield from _read_csv(file)
         case ".txt":
             lines = (line.rstrip("\r\n") for line in io.TextIOWrapper(file, "utf-8", errors="replace", newline="\n"))
             while chunk := list(islice(lines, BATCH_ROWS)):

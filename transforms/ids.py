@@ -48,12 +48,20 @@ def find_duplicates(blocks: Iterable[IdBlock]) -> Iterator[str]:
             for row in np.frombuffer(block.rows, np.int32)
         ]
         first, second = order[twice[0]], order[twice[0] + 1]
-        yield f"ids are not unique: {places[first]} and {places[second]} have the same one"
+        yield f"ids are not unique: {places[first]} and {places[second]} have the same. Mend them, or see --id_column"
+
+
+def find_nulls(batch: pa.RecordBatch, id_column: str = ID) -> Iterator[str]:
+    """Describes the first row of a batch that has no id, if there is one."""
+    rows = np.flatnonzero(batch.column(id_column).is_null())
+    if len(rows):
+        task = task_of(batch)
+        yield f"{task.name} row {task.first_row + rows[0]} has no id: column {id_column!r} is null. See --id_column"
 
 
 @dataclasses.dataclass(kw_only=True, eq=False)
 class FindDuplicateIds(beam.PTransform):
-    """Tells of ids that two rows of the corpus share.
+    """Tells of ids that two rows of the corpus share, and of rows without an id.
 
     Input is `pa.RecordBatch` of ReadSentences; output is a message for each of 64 buckets that has any, so one id
     that occurs twice is enough for one. Twelve bytes per row are shuffled.
@@ -66,9 +74,11 @@ class FindDuplicateIds(beam.PTransform):
 
     def expand(self, batches: beam.PCollection[pa.RecordBatch]) -> beam.PCollection[str]:
         """Equal ids meet in a bucket."""
-        return (
+        duplicates = (
             batches
             | "Hash" >> beam.FlatMap(hash_ids, id_column=self.id_column)
             | "Meet" >> beam.GroupByKey()
-            | "Find" >> beam.FlatMap(lambda bucket: find_duplicates(bucket[1]))
+            | "FindDuplicates" >> beam.FlatMap(lambda bucket: find_duplicates(bucket[1]))
         )
+        nulls = batches | "FindNulls" >> beam.FlatMap(find_nulls, id_column=self.id_column)
+        return (nulls, duplicates) | "Problems" >> beam.Flatten()

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from sbert_core.schema import ID
 from transforms.files import list_input, open_file
-from transforms.formats import BATCH_ROWS, DataError, inspect_stream, read_stream
+from transforms.formats import BATCH_ROWS, SUFFIXES, DataError, inspect_stream, read_stream
 
 SLICE_ROWS = BATCH_ROWS
 
@@ -54,7 +54,8 @@ def inspect_files(patterns: Sequence[str]) -> list[InputFile]:
     """Lists the input and looks into every file; one that cannot be read is an error that names it."""
     listed = {path: name for pattern in patterns for path, name in list_input(pattern)}
     if not listed:
-        raise DataError(f"no input files: nothing matches {', '.join(patterns)}")
+        wanted = ", ".join(map(repr, patterns))
+        raise DataError(f"no input files: no {', '.join(SUFFIXES)} at {wanted} (a result is in its folder embeddings/)")
     return [_inspect(path, name) for path, name in sorted(listed.items())]
 
 
@@ -130,10 +131,14 @@ def read_task(task: Task, id_column: str | None = None) -> pa.RecordBatch:
 
 def task_of(batch: pa.RecordBatch) -> Task:
     """The task a batch was read for; it travels in the schema's metadata."""
-    metadata = batch.schema.metadata or {}
-    if _TASK_KEY not in metadata:
+    if not has_task(batch):
         raise DataError("this batch does not come from ReadSentences: only its batches have a place in the output")
-    return Task(**json.loads(metadata[_TASK_KEY]))
+    return Task(**json.loads(batch.schema.metadata[_TASK_KEY]))
+
+
+def has_task(batch: pa.RecordBatch) -> bool:
+    """Whether a batch comes from ReadSentences."""
+    return _TASK_KEY in (batch.schema.metadata or {})
 
 
 def without_task(metadata: dict[bytes, bytes]) -> dict[bytes, bytes]:
