@@ -12,7 +12,7 @@ import pyarrow as pa
 from sbert_core.schema import ID
 from transforms.tasks import task_of
 
-BUCKETS = 64
+BUCKETS = 32
 
 
 class IdBlock(NamedTuple):
@@ -63,7 +63,7 @@ def find_nulls(batch: pa.RecordBatch, id_column: str = ID) -> Iterator[str]:
 class FindDuplicateIds(beam.PTransform):
     """Tells of ids that two rows of the corpus share, and of rows without an id.
 
-    Input is `pa.RecordBatch` of ReadSentences; output is a message for each of 64 buckets that has any, so one id
+    Input is `pa.RecordBatch` of ReadSentences; output is a message for each of 32 buckets that has any, so one id
     that occurs twice is enough for one. Twelve bytes per row are shuffled.
     """
 
