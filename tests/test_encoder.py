@@ -12,6 +12,9 @@ from sbert_core.tokenization import MAX_CHARACTERS
 from tests.tiny_models import make_transformer
 
 
+WORDS = ["the", "parcel", "refund", "order", "late", "broken", "thanks", "please", "where", "when", "blue", "invoice"]
+
+
 @pytest.fixture
 def encoder(tmp_path) -> SentenceEncoder:
     return SentenceEncoder.load(make_transformer(tmp_path / "model"), device="cpu")
@@ -130,23 +133,7 @@ def test_each_distinct_text_is_computed_once(encoder, seen, sentences):
 
 def test_order_and_company_do_not_matter(default_encoder):
     random = np.random.default_rng(0)
-    words = [
-        "the",
-        "parcel",
-        "refund",
-        "order",
-        "late",
-        "broken",
-        "thanks",
-        "please",
-        "where",
-        "when",
-        "blue",
-        "shoe",
-        "invoice",
-        "payment",
-    ]
-    texts = [" ".join(random.choice(words, random.integers(1, 60))) for _ in range(150)]
+    texts = [" ".join(random.choice(WORDS, random.integers(1, 60))) for _ in range(150)]
     together = default_encoder.encode(texts)
     for _ in range(2):
         order = random.permutation(len(texts))
@@ -157,24 +144,8 @@ def test_order_and_company_do_not_matter(default_encoder):
 
 def test_threads_do_not_matter(default_encoder):
     random = np.random.default_rng(1)
-    words = [
-        "the",
-        "parcel",
-        "refund",
-        "order",
-        "late",
-        "broken",
-        "thanks",
-        "please",
-        "where",
-        "when",
-        "blue",
-        "shoe",
-        "invoice",
-        "payment",
-    ]
     for _ in range(25):
-        texts = [" ".join(random.choice(words, random.integers(1, 40))) for _ in range(random.integers(1, 60))]
+        texts = [" ".join(random.choice(WORDS, random.integers(1, 40))) for _ in range(random.integers(1, 60))]
         results = []
         for threads in (1, 2):
             torch.set_num_threads(threads)
