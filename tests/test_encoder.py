@@ -11,7 +11,6 @@ from sbert_core.encoder import choose_device
 from sbert_core.tokenization import MAX_CHARACTERS
 from tests.tiny_models import make_transformer
 
-
 WORDS = ["the", "parcel", "refund", "order", "late", "broken", "thanks", "please", "where", "when", "blue", "invoice"]
 
 
