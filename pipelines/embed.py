@@ -160,8 +160,12 @@ def _execute(
         result.wait_until_finish()
     except Exception as error:
         parts = match(f"{options.embeddings}/*.parquet")
-        advice = f". The {len(parts)} parts in {options.embeddings} are safe: the same command goes on from them"
-        raise JobError(_reason(error) + (advice if parts and "DataError" not in str(error) else "")) from error
+        advice = (
+            f". Parts done so far ({len(parts)}) are safe in {options.embeddings}: the same command goes on from them"
+        )
+        # With wrong data the same command would only fail again.
+        mendable = parts and not isinstance(error, DataError) and "DataError" not in str(error)
+        raise JobError(_reason(error) + (advice if mendable else "")) from error
     return _counters(result)
 
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 # The same sums whatever the number of threads, so that `--workers` does not change a bit of the result. MKL reads it
-# at its first use, and it costs nothing that could be measured.
+# at its first use.
 os.environ.setdefault("MKL_CBWR", "AUTO,STRICT")
 
 __all__ = [

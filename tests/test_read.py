@@ -136,7 +136,8 @@ def test_duplicate_ids(tmp_path, slice_rows):
     ids = table["id"].to_pylist()
     ids[55] = ids[12]
     pattern = write_shards(tmp_path / "in", table.set_column(0, "id", pa.array(ids)), 2)
-    message = r"ids are not unique: part-000\.parquet row 12 and part-001\.parquet row 25 have the same\. Mend them"
+    places = r"part-000\.parquet row 12 and part-001\.parquet row 25"
+    message = rf"^ids are not unique: {places} have the same\. Mend them, or see --id_column$"
     with pytest.raises(JobError, match=message):
         run_fake(pattern, tmp_path / "out", slice_rows=slice_rows)
     assert not list((tmp_path / "out").rglob("_manifest.json"))
