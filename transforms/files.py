@@ -1,12 +1,13 @@
 """Files on any Beam filesystem: listed in order, written whole or not at all."""
 
 import hashlib
+import io
 import json
 import posixpath
 import re
 import uuid
-from collections.abc import Iterable
-from typing import Any, BinaryIO
+from collections.abc import Callable, Iterable
+from typing import IO, Any, BinaryIO
 
 import pyarrow as pa
 from apache_beam.io.filesystem import BeamIOError, CompressionTypes
@@ -36,18 +37,37 @@ def read_bytes(path: str) -> bytes | None:
         return file.read()
 
 
-def commit(path: str, content: bytes | memoryview) -> str:
+def commit(path: str, content: bytes | Callable[[IO[bytes]], None]) -> str:
     """Writes a file under a temporary name, then renames it: readers see all of it or nothing.
 
-    Returns the SHA-256 of the content.
+    `content` may be a function that writes it piece by piece. Returns the SHA-256 of what was written.
     """
     folder, name = posixpath.split(path)
     make_folder(folder)
     temporary = f"{folder}/.{name}.{uuid.uuid4().hex}.tmp"
     with FileSystems.create(temporary, _BINARY, CompressionTypes.UNCOMPRESSED) as file:
-        file.write(content)
+        digesting = _DigestingWriter(file)
+        if isinstance(content, bytes):
+            digesting.write(content)
+        else:
+            content(digesting)  # type: ignore[arg-type]
     FileSystems.rename([temporary], [path])
-    return hashlib.sha256(content).hexdigest()
+    return digesting.digest.hexdigest()
+
+
+class _DigestingWriter(io.RawIOBase):
+    """Hashes what passes through while it is still in the processor's cache."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self.digest = hashlib.sha256()
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        self.digest.update(data)
+        return self._file.write(data)
 
 
 def make_folder(folder: str) -> None:
