@@ -1,5 +1,6 @@
 """The command line: `sbert-beam JOB --flags`."""
 
+import importlib
 import importlib.metadata
 import logging
 import sys
@@ -8,7 +9,11 @@ from collections.abc import Sequence
 from pipelines.flags import FlagParser, add_flags, parse_flags
 from sbert_core.errors import JobError, SbertBeamError
 
-JOBS = {"embed": "sentences in Parquet shards to embedding columns"}
+JOBS = {
+    "embed": "sentences in Parquet shards to embedding columns",
+    "mine": "embeddings to neighbours, paraphrase pairs and duplicates",
+}
+OPTIONS = {"embed": "EmbedOptions", "mine": "MineOptions"}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -23,30 +28,28 @@ def main(arguments: Sequence[str] | None = None) -> int:
     jobs = parser.add_subparsers(dest="job", required=True, metavar="JOB")
     for name, text in JOBS.items():
         jobs.add_parser(name, help=text, add_help=False)
-    parser.parse_known_args(arguments[:1] if arguments is not None else sys.argv[1:2])
-    return _embed(arguments[1:] if arguments is not None else sys.argv[2:])
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    return _run(parser.parse_known_args(given[:1])[0].job, given[1:])
 
 
-def _embed(arguments: Sequence[str]) -> int:
-    from pipelines.embed_options import EXAMPLE, EmbedOptions
-
-    parser = FlagParser(
-        prog="sbert-beam embed", description=JOBS["embed"], epilog=f"example: {EXAMPLE}", allow_abbrev=False
-    )
-    add_flags(parser, EmbedOptions)
+def _run(job: str, arguments: Sequence[str]) -> int:
+    module = importlib.import_module(f"pipelines.{job}_options")
+    options_type = getattr(module, OPTIONS[job])
+    name = f"sbert-beam {job}"
+    parser = FlagParser(prog=name, description=JOBS[job], epilog=f"example: {module.EXAMPLE}", allow_abbrev=False)
+    add_flags(parser, options_type)
     logging.getLogger().setLevel(logging.CRITICAL)  # Beam's log is for its developers; what matters is raised
     try:
-        options, beam_flags = parse_flags(parser, EmbedOptions, arguments)
+        options, beam_flags = parse_flags(parser, options_type, arguments)
         # Imported only now: Beam and torch take seconds to load.
-        from pipelines.embed import run
-
-        figures = run(options, beam_flags)
+        figures = importlib.import_module(f"pipelines.{job}").run(options, beam_flags)
     except SbertBeamError as error:
-        print(f"sbert-beam embed: {error}", file=sys.stderr)
+        print(f"{name}: {error}", file=sys.stderr)
         return 1 if isinstance(error, JobError) else 2
     except KeyboardInterrupt:
-        print("sbert-beam embed: stopped; the same command goes on from here", file=sys.stderr)
+        print(f"{name}: stopped; the same command goes on from here", file=sys.stderr)
         return 130
-    for name, figure in figures.items():
-        print(f"{name:>12}  {figure:,}" if isinstance(figure, int) else f"{name:>12}  {figure}")
+    width = max(map(len, figures), default=0)
+    for title, figure in figures.items():
+        print(f"{title:>{width}}  {figure:,}" if isinstance(figure, int) else f"{title:>{width}}  {figure}")
     return 0

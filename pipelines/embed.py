@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import re
 import time
 from collections.abc import Sequence
 from importlib.metadata import version
@@ -12,16 +11,14 @@ import apache_beam as beam
 import pyarrow.parquet as pq
 from apache_beam.io.filesystem import BeamIOError
 from apache_beam.io.filesystems import FileSystems
-from apache_beam.options.pipeline_options import PipelineOptions
-from apache_beam.runners.runner import PipelineResult
 
 from pipelines.embed_options import EmbedOptions
+from pipelines.execute import execute, new_pipeline
 from pipelines.progress import Progress
-from sbert_core.errors import JobError
+from sbert_core.errors import DataError, JobError
 from sbert_core.schema import ID, REJECTED
 from transforms.encode import EncodeSentences
 from transforms.files import MANIFEST, commit, delete_leftovers, make_folder, match, open_file, read_manifest
-from transforms.formats import DataError
 from transforms.ids import FindDuplicateIds
 from transforms.read import ReadSentences
 from transforms.resume import SkipFinished
@@ -99,7 +96,9 @@ def run(options: EmbedOptions, beam_flags: Sequence[str] = (), encode: EncodeSen
             raise DataError(f"cannot write to {folder}: {error}. See --output") from error
     expected = {task.part_name: task.rows for file in files for task in split_file(file, options.slice_rows)}
     with Progress("embed", options.embeddings, expected):
-        counters = _execute(options, beam_flags, encode, files)
+        root = new_pipeline(beam_flags, options.workers)
+        build(root, options, encode, files)
+        counters = execute(root, lambda: _advice(options))
     embeddings, rejected = read_manifest(options.embeddings), read_manifest(options.rejected)
     rows = sum(file.rows for file in files)
     if embeddings["rows"] + rejected["rows"] != rows:
@@ -122,6 +121,14 @@ def run(options: EmbedOptions, beam_flags: Sequence[str] = (), encode: EncodeSen
     return {**figures, "embeddings": options.embeddings, "rejects": options.rejected}
 
 
+def _advice(options: EmbedOptions) -> str:
+    """How to go on after a failure."""
+    parts = match(f"{options.embeddings}/*.parquet")
+    if not parts:
+        return ""
+    return f". Parts done so far ({len(parts)}) are safe in {options.embeddings}: the same command goes on from them"
+
+
 def _first_reason(path: str) -> str:
     """Why a row was rejected, for the summary; the others are in the same place."""
     with open_file(path) as file:
@@ -142,54 +149,3 @@ def _clear_manifests(options: EmbedOptions, fingerprint: str) -> None:
                 "choose another --output, or replace them with --overwrite"
             )
         FileSystems.delete([path])
-
-
-def _execute(
-    options: EmbedOptions, beam_flags: Sequence[str], encode: EncodeSentences, files: Sequence[InputFile]
-) -> dict[str, Any]:
-    settings = PipelineOptions(list(beam_flags))
-    if settings.get_all_options(drop_default=True).get("runner") is None:
-        # Named, because Beam's own default would first look for a runner to download.
-        local = ["--runner=FnApiRunner", f"--direct_num_workers={options.workers}"]
-        local += ["--direct_running_mode=multi_processing"] * (options.workers > 1)
-        settings = PipelineOptions([*beam_flags, *local])
-    root = beam.Pipeline(options=settings)
-    build(root, options, encode, files)
-    try:
-        result = root.run()
-        result.wait_until_finish()
-    except Exception as error:
-        parts = match(f"{options.embeddings}/*.parquet")
-        advice = (
-            f". Parts done so far ({len(parts)}) are safe in {options.embeddings}: the same command goes on from them"
-        )
-        # With wrong data the same command would only fail again.
-        mendable = parts and not isinstance(error, DataError) and "DataError" not in str(error)
-        raise JobError(_reason(error) + (advice if mendable else "")) from error
-    return _counters(result)
-
-
-def _reason(error: Exception) -> str:
-    """The line of a worker's traceback that says what happened."""
-    lines = [line for line in str(error).splitlines() if re.match(r"[\w.]+(Error|Exception)\b.*: ", line)]
-    line = lines[-1] if lines else f"{type(error).__name__}: {error}"
-    return re.sub(r"^[\w.]*\b(DataError|ModelError): | \[while running .*$", "", line).strip()
-
-
-def _counters(result: PipelineResult) -> dict[str, Any]:
-    """Our counters and distributions, as Beam has them at the end."""
-    metrics = result.metrics().query()
-    found: dict[str, Any] = {}
-    for counter in metrics["counters"]:
-        name = f"{counter.key.metric.namespace}/{counter.key.metric.name}"
-        if counter.key.metric.namespace in ("read", "resume", "encode"):
-            found[name] = found.get(name, 0) + counter.result
-    for distribution in metrics["distributions"]:
-        if distribution.key.metric.namespace == "encode":
-            value = distribution.result
-            found[f"encode/{distribution.key.metric.name}"] = {
-                "count": value.count,
-                "mean": value.mean,
-                "max": value.max,
-            }
-    return found

@@ -4,8 +4,9 @@ import dataclasses
 from collections.abc import Sequence
 
 from pipelines.flags import flag
+from sbert_core.errors import DataError
 from sbert_core.schema import TEXT, AddedColumns
-from transforms.formats import BATCH_ROWS, DataError
+from transforms.formats import BATCH_ROWS
 
 EXAMPLE = "sbert-beam embed --input 'sentences/*.parquet' --output out"
 

@@ -15,13 +15,16 @@ _LOG_SECONDS = 15.0
 
 
 class Progress:
-    """Watches a folder fill with parts: a bar on a terminal, a line now and then elsewhere.
+    """Watches a folder fill with files: a bar on a terminal, a line now and then elsewhere.
 
-    `expected` maps the name of each part to its rows.
+    `expected` maps the name of each file to how many units of work it stands for.
     """
 
-    def __init__(self, label: str, folder: str, expected: dict[str, int]) -> None:
-        self._folder = folder
+    def __init__(
+        self, label: str, folder: str, expected: dict[str, int], pattern: str = "*.parquet", unit: str = "rows"
+    ) -> None:
+        self._files = f"{folder}/{pattern}"
+        self._unit = unit
         self._expected = expected
         self._total = sum(expected.values())
         self._label = label
@@ -38,26 +41,27 @@ class Progress:
         self._stop.set()
         self._thread.join()
 
-    def rows_done(self) -> int:
-        """Rows in the parts that are there."""
+    def done(self) -> int:
+        """Units of the files that are there."""
         try:
-            names = {posixpath.basename(path) for path in match(f"{self._folder}/*.parquet")}
+            names = {posixpath.basename(path) for path in match(self._files)}
         except Exception:  # the folder may not be there yet; progress must never stop a job
             return 0
-        return sum(rows for name, rows in self._expected.items() if name in names)
+        return sum(units for name, units in self._expected.items() if name in names)
 
     def _watch(self) -> None:
-        first, logged, start = self.rows_done(), time.monotonic(), time.monotonic()
+        first, logged, start = self.done(), time.monotonic(), time.monotonic()
         terminal = sys.stderr.isatty()
-        with tqdm(total=self._total, initial=first, unit="row", desc=self._label, disable=not terminal) as bar:
+        looks = {"unit": f" {self._unit}", "unit_scale": True, "desc": self._label, "disable": not terminal}
+        with tqdm(total=self._total, initial=first, **looks) as bar:
             running = True
             while running:
                 running = not self._stop.wait(_POLL_SECONDS)
-                done = self.rows_done()
+                done = self.done()
                 bar.update(done - bar.n if terminal else 0)
                 if not terminal and time.monotonic() - logged > _LOG_SECONDS:
                     logged = time.monotonic()
                     speed = (done - first) / (logged - start)
                     left = f", {(self._total - done) / speed:.0f} s left" if speed else ""
-                    line = f"{self._label}: {done:,} of {self._total:,} rows, {speed:,.0f} rows/s{left}"
+                    line = f"{self._label}: {done:,} of {self._total:,} {self._unit}, {speed:,.0f} {self._unit}/s{left}"
                     print(line, file=sys.stderr, flush=True)

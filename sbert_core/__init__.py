@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from sbert_core.encoder import Encoded, SentenceEncoder
-    from sbert_core.errors import ModelError, SbertBeamError, TextError
+    from sbert_core.errors import DataError, ModelError, SbertBeamError, TextError
     from sbert_core.quantization import calibrate, quantize
 
 __version__ = "0.1.0"
@@ -16,6 +16,7 @@ __version__ = "0.1.0"
 os.environ.setdefault("MKL_CBWR", "AUTO,STRICT")
 
 __all__ = [
+    "DataError",
     "Encoded",
     "ModelError",
     "SbertBeamError",
@@ -26,6 +27,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "DataError": "errors",
     "Encoded": "encoder",
     "ModelError": "errors",
     "SbertBeamError": "errors",

@@ -15,3 +15,7 @@ class TextError(SbertBeamError, TypeError):
 
 class JobError(SbertBeamError, RuntimeError):
     """A job began and failed."""
+
+
+class DataError(SbertBeamError, ValueError):
+    """Data is not there, not readable, or not what is expected."""

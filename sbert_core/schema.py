@@ -48,3 +48,44 @@ class AddedColumns:
             pa.field(self.n_tokens, pa.int32(), nullable=False),
             pa.field(self.truncated, pa.bool_(), nullable=False),
         ]
+
+
+def neighbors_schema(id_type: pa.DataType, neighbor_type: pa.DataType) -> pa.Schema:
+    """The nearest rows of each row, best first."""
+    return pa.schema(
+        [
+            pa.field("id", id_type, nullable=False),
+            pa.field("neighbor_id", neighbor_type, nullable=False),
+            pa.field("rank", pa.int32(), nullable=False),  # from 1
+            pa.field("score", pa.float32(), nullable=False),
+        ]
+    )
+
+
+def pairs_schema(first_type: pa.DataType, second_type: pa.DataType) -> pa.Schema:
+    """Paraphrases, sorted by `score`: the cosine, or what was asked for instead."""
+    return pa.schema(
+        [
+            pa.field("id_a", first_type, nullable=False),
+            pa.field("id_b", second_type, nullable=False),
+            pa.field("score", pa.float32(), nullable=False),
+            pa.field("cosine", pa.float32(), nullable=False),
+            pa.field("lexical_overlap", pa.float32(), nullable=False),
+            pa.field("text_a", pa.string()),
+            pa.field("text_b", pa.string()),
+        ]
+    )
+
+
+def duplicates_schema(id_type: pa.DataType) -> pa.Schema:
+    """Groups of near-identical rows: one row of each is to be kept."""
+    return pa.schema(
+        [
+            pa.field("group", pa.int64(), nullable=False),  # from 0, the largest first
+            pa.field("size", pa.int64(), nullable=False),
+            pa.field("id", id_type, nullable=False),
+            pa.field("keep", pa.bool_(), nullable=False),
+            pa.field("score", pa.float32(), nullable=False),  # to the nearest of the group
+            pa.field("text", pa.string()),
+        ]
+    )

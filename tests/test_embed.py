@@ -21,11 +21,11 @@ from pipelines import embed
 from pipelines.cli import main
 from pipelines.embed_options import EmbedOptions
 from pipelines.flags import FlagParser, add_flags, parse_flags
+from sbert_core.errors import DataError
 from sbert_core.schema import REJECTED
 from tests.fake_encoder import FakeEncoder, load_counted, load_fake
 from transforms.coder import RecordBatchCoder
 from transforms.encode import EncodeSentences, _EncodeFn, encode_batch
-from transforms.formats import DataError
 from transforms.read import ReadSentences
 from transforms.tasks import Task, inspect_files, read_task, split_file
 from transforms.write import WriteEmbeddings

@@ -11,11 +11,10 @@ import pytest
 
 from pipelines import embed
 from pipelines.embed_options import EmbedOptions
-from sbert_core.errors import JobError
+from sbert_core.errors import DataError, JobError
 from tests.fake_encoder import FakeEncoder, load_fake
 from tests.test_embed import make_table, read_output, run_fake, write_shards
 from transforms.encode import EncodeSentences, int8_ranges
-from transforms.formats import DataError
 from transforms.tasks import inspect_files, read_task, split_file
 
 TEXTS = [f'line {number}, with "quotes" and ümlauts' for number in range(25)]

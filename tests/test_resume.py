@@ -14,11 +14,10 @@ import transforms.files
 import transforms.write
 from pipelines import embed
 from pipelines.embed_options import EmbedOptions
-from sbert_core.errors import JobError
+from sbert_core.errors import DataError, JobError
 from tests.fake_encoder import FakeEncoder
 from tests.test_embed import make_table, read_output, run_fake, write_shards
 from transforms.encode import EncodeSentences
-from transforms.formats import DataError
 
 
 def contents(output: Path) -> dict[str, bytes]:

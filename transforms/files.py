@@ -13,7 +13,8 @@ import pyarrow as pa
 from apache_beam.io.filesystem import BeamIOError, CompressionTypes
 from apache_beam.io.filesystems import FileSystems
 
-from transforms.formats import COMPRESSIONS, DataError, suffix_of
+from sbert_core.errors import DataError
+from transforms.formats import COMPRESSIONS, suffix_of
 
 MANIFEST = "_manifest.json"
 

@@ -5,7 +5,7 @@ A file is read as a stream of batches, so that its size does not matter.
 
 import csv
 import io
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import BinaryIO
 
@@ -14,16 +14,12 @@ import pyarrow.csv
 import pyarrow.json
 import pyarrow.parquet as pq
 
-from sbert_core.errors import SbertBeamError
+from sbert_core.errors import DataError
 from sbert_core.schema import TEXT
 
 SUFFIXES = (".parquet", ".jsonl", ".csv", ".txt")
 COMPRESSIONS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd"}
 BATCH_ROWS = 8192
-
-
-class DataError(SbertBeamError, ValueError):
-    """Input files are not there, not readable, or not what the job expects."""
 
 
 def suffix_of(path: str) -> str:
@@ -55,11 +51,13 @@ def _read_csv(file: BinaryIO) -> Iterator[pa.RecordBatch]:
     yield from pa.csv.open_csv(buffered, pa.csv.ReadOptions(column_names=names), convert_options=convert)
 
 
-def read_stream(file: BinaryIO, path: str, row_group: int = 0) -> Iterator[pa.RecordBatch]:
-    """The batches of a row group of a file."""
+def read_stream(
+    file: BinaryIO, path: str, row_group: int = 0, columns: Sequence[str] | None = None
+) -> Iterator[pa.RecordBatch]:
+    """The batches of a row group of a file; of Parquet only some `columns`, if they are named."""
     match suffix_of(path):
         case ".parquet":
-            yield from pq.ParquetFile(file).iter_batches(batch_size=BATCH_ROWS, row_groups=[row_group])
+            yield from pq.ParquetFile(file).iter_batches(BATCH_ROWS, row_groups=[row_group], columns=columns)
         case ".jsonl":
             yield from pa.json.open_json(file)
         case ".csv":

@@ -8,7 +8,7 @@ import pyarrow as pa
 from apache_beam.metrics import Metrics
 
 import transforms.coder  # noqa: F401 - registers how batches cross a shuffle
-from transforms.formats import DataError
+from sbert_core.errors import DataError
 from transforms.tasks import SLICE_ROWS, Task, inspect_files, read_task, split_file
 
 

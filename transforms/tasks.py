@@ -7,9 +7,10 @@ from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 
+from sbert_core.errors import DataError
 from sbert_core.schema import ID
 from transforms.files import list_input, open_file
-from transforms.formats import BATCH_ROWS, SUFFIXES, DataError, inspect_stream, read_stream
+from transforms.formats import BATCH_ROWS, SUFFIXES, inspect_stream, read_stream
 
 SLICE_ROWS = BATCH_ROWS
 
@@ -108,21 +109,26 @@ def split_file(file: InputFile, slice_rows: int = SLICE_ROWS) -> Iterator[Task]:
         first_row += rows
 
 
-def read_task(task: Task, id_column: str | None = None) -> pa.RecordBatch:
-    """Reads the rows of a task, and no more of its row group than it takes to get there.
-
-    A file without ids gets them, from its name and the row's position in it: `name#row`.
-    """
+def read_rows(task: Task, columns: Sequence[str] | None = None) -> pa.RecordBatch:
+    """Reads the rows of a task, and no more of its row group than it takes to get there."""
     pieces, position, stop = [], 0, task.skip_rows + task.rows
     with open_file(task.path) as file:
-        for batch in read_stream(file, task.path, task.row_group):
+        for batch in read_stream(file, task.path, task.row_group, columns):
             low, high = max(task.skip_rows - position, 0), min(stop - position, len(batch))
             if low < high:
                 pieces.append(batch.slice(low, high - low))
             position += len(batch)
             if position >= stop:
                 break
-    batch = pa.concat_batches(pieces)
+    return pa.concat_batches(pieces)
+
+
+def read_task(task: Task, id_column: str | None = None) -> pa.RecordBatch:
+    """Reads the rows of a task, which they then carry in their metadata.
+
+    A file without ids gets them, from its name and the row's position in it: `name#row`.
+    """
+    batch = read_rows(task)
     if id_column is None and ID not in batch.schema.names:
         rows = range(task.first_row, task.first_row + task.rows)
         batch = batch.add_column(0, ID, pa.array([f"{task.name}#{row}" for row in rows]))

@@ -3,7 +3,7 @@
 import dataclasses
 import io
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import IO, Any
 
@@ -11,9 +11,9 @@ import apache_beam as beam
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from sbert_core.errors import DataError
 from sbert_core.schema import FINGERPRINT_KEY, SOURCE_KEY, TOTALS_KEY
 from transforms.files import MANIFEST, commit
-from transforms.formats import DataError
 from transforms.tasks import task_of, without_task
 
 ROW_GROUP_ROWS = 16_384
@@ -109,16 +109,20 @@ class WriteEmbeddings(beam.PTransform):
 
 
 def write_manifest(
-    parts: list[Part], problems: Iterable[str] = (), *, folder: str, facts: dict[str, Any]
+    parts: list[Part],
+    problems: Iterable[str] = (),
+    *,
+    folder: str,
+    facts: dict[str, Any],
+    totals: Sequence[str] = ("rows", "n_tokens", "truncated"),
 ) -> dict[str, Any]:
     """Commits the manifest of a dataset: its facts, totals and parts, in the order of their names."""
     for problem in problems:
         raise DataError(problem)
     ordered = sorted(parts, key=lambda part: part.name)
-    totals = {name: sum(getattr(part, name) for part in ordered) for name in ("rows", "n_tokens", "truncated")}
     manifest = {
         **facts,
-        **totals,
+        **{name: sum(getattr(part, name) for part in ordered) for name in totals},
         "fingerprint": next((part.fingerprint for part in ordered if part.fingerprint), None),
         "parts": [
             {"name": part.name, "rows": part.rows, "sha256": part.sha256, "source": part.source} for part in ordered

@@ -1,0 +1,126 @@
+"""The mine job: vectors to neighbours, paraphrases and duplicates."""
+
+import dataclasses
+import hashlib
+import json
+import os
+import time
+from collections.abc import Sequence
+from importlib.metadata import version
+from typing import Any
+
+import apache_beam as beam
+from apache_beam.io.filesystems import FileSystems
+
+from pipelines.execute import execute, new_pipeline
+from pipelines.mine_options import MineOptions
+from pipelines.progress import Progress
+from transforms.corpus import open_corpus
+from transforms.duplicates import GroupDuplicates
+from transforms.files import MANIFEST, commit, delete_leftovers, read_manifest
+from transforms.mined import WriteNeighbors
+from transforms.neighbors import FindNeighbors, Plan
+from transforms.paraphrases import MineParaphrases
+
+RUN_FIGURES = "_run.json"
+
+
+def make_find(options: MineOptions) -> FindNeighbors:
+    """The step that compares, as these options ask for it."""
+    return FindNeighbors(
+        corpus=options.input,
+        other=options.other,
+        work=options.folder("_mine"),
+        k=options.top_k,
+        min_score=options.neighbor_floor,
+        group_column=options.group_column,
+        pairing=options.pairing,
+        block_rows=options.block_rows,
+        embedding_column=options.embedding_column,
+        threads=max(1, (os.cpu_count() or 1) // options.workers),
+    )
+
+
+def build(root: beam.Pipeline, options: MineOptions, facts: dict[str, Any] | None = None) -> None:
+    """Wires the job into a pipeline, for any runner."""
+    facts = facts or {}
+    mined = root | "FindNeighbors" >> make_find(options)
+    _ = mined | "WriteNeighbors" >> WriteNeighbors(folder=options.folder("neighbors"), facts=facts)
+    _ = mined | "MineParaphrases" >> MineParaphrases(
+        folder=options.folder("pairs"),
+        min_score=options.min_score,
+        max_pairs=options.max_pairs,
+        mutual=options.mutual,
+        strict=options.strict,
+        margin=options.margin,
+        max_lexical_overlap=options.max_lexical_overlap,
+        cross_encoder=options.cross_encoder,
+        facts=facts,
+    )
+    if "duplicates" in options.results:
+        _ = mined | "GroupDuplicates" >> GroupDuplicates(
+            folder=options.folder("duplicates"),
+            min_score=options.duplicate_score,
+            keep=options.keep,
+            newest_column=options.newest_column,
+            facts=facts,
+        )
+
+
+def run(options: MineOptions, beam_flags: Sequence[str] = ()) -> dict[str, Any]:
+    """Checks the input, runs the job and returns its figures; what is there already is not done again."""
+    start = time.perf_counter()
+    corpora = [open_corpus(pattern, options.block_rows) for pattern in (options.input, options.other) if pattern]
+    facts = _facts(options, [corpus.digest for corpus in corpora])
+    root = new_pipeline(beam_flags, options.workers)
+    build(root, options, facts)
+    kept = _known(options) == [facts["source"]] * len(options.results)
+    if not kept:
+        for name in options.results:
+            path = f"{options.folder(name)}/{MANIFEST}"
+            if FileSystems.exists(path):
+                FileSystems.delete([path])
+        plan = make_find(options).make_plan()
+        with Progress("mine", plan.work, _expected(plan), pattern="turn-*", unit="cosines"):
+            counters = execute(root, lambda: _advice(plan))
+        commit(f"{options.folder('neighbors')}/{RUN_FIGURES}", json.dumps({"counters": counters}, indent=2).encode())
+        FileSystems.delete([options.folder("_mine")])
+    manifests = {name: read_manifest(options.folder(name)) for name in options.results}
+    for name, manifest in manifests.items():
+        delete_leftovers(options.folder(name), keep=[part["name"] for part in manifest["parts"]])
+    figures: dict[str, Any] = {
+        "rows": sum(corpus.rows for corpus in corpora),
+        "neighbors": manifests["neighbors"]["rows"],
+        "pairs": manifests["pairs"]["rows"],
+    }
+    if "duplicates" in manifests:
+        figures["duplicates"] = manifests["duplicates"]["rows"]
+        figures["groups"] = manifests["duplicates"]["groups"]
+    figures["kept from before"] = "yes" if kept else "no"
+    figures["seconds"] = round(time.perf_counter() - start, 1)
+    return figures | {f"{name}/": options.folder(name) for name in options.results}
+
+
+def _facts(options: MineOptions, digests: list[str]) -> dict[str, Any]:
+    """What the manifests say of the results; nothing that depends on when or where they were made."""
+    how = ("input", "output", "other", "workers", "block_rows")
+    settings = {name: value for name, value in dataclasses.asdict(options).items() if name not in how}
+    source = hashlib.sha256(json.dumps([digests, settings], sort_keys=True).encode()).hexdigest()
+    versions = {package: version(package) for package in ("sbert-beam", "torch", "pyarrow")}
+    return {"settings": settings, "source": source, "versions": versions}
+
+
+def _known(options: MineOptions) -> list[str]:
+    """What the results that are there were made of."""
+    folders = [options.folder(name) for name in options.results]
+    return [read_manifest(folder)["source"] for folder in folders if FileSystems.exists(f"{folder}/{MANIFEST}")]
+
+
+def _expected(plan: Plan) -> dict[str, int]:
+    """The cosines of each turn, by the file it leaves."""
+    left, right = plan.corpora[0].blocks, plan.corpora[-1].blocks
+    return {f"turn-{i:06d}-{j:06d}.npz": left[i].rows * right[j].rows for i, j in plan.turns}
+
+
+def _advice(plan: Plan) -> str:
+    return f". What was compared so far is safe in {plan.work}: the same command goes on from there"

@@ -1,0 +1,147 @@
+"""Paraphrases: pairs of rows that say the same thing, derived from the neighbours of each row."""
+
+import dataclasses
+from collections.abc import Iterator
+from typing import Any
+
+import apache_beam as beam
+import numpy as np
+import pyarrow as pa
+
+from sbert_core.cross_encoder import CrossEncoder
+from sbert_core.errors import DataError
+from sbert_core.lexical import lexical_overlap, word_matrix
+from sbert_core.pairs import Pairs, join_pairs, limit_per_row, margin_scores, mean_scores, merge_pairs, pairs_of
+from sbert_core.schema import pairs_schema
+from transforms.corpus import Corpus, ranks_of_block, sorted_ids, take_rows
+from transforms.mined import commit_mined, write_all
+from transforms.neighbors import Found, Plan
+from transforms.write import Part
+
+BUCKETS = 64
+
+
+@dataclasses.dataclass(kw_only=True, eq=False)
+class MineParaphrases(beam.PTransform):
+    """Writes the pairs of rows that are near each other, best first.
+
+    Input is the dictionary of FindNeighbors, output the manifest. A pair counts if one row is among the k nearest of
+    the other, or, if `mutual`, both are, and their cosine is at least `min_score`. `margin` scores by the ratio of the
+    cosine to those of the neighbourhood; `max_lexical_overlap` leaves out pairs that share more of their words;
+    `strict` lets no row be in more than k pairs; `cross_encoder` names a model that scores the pairs that are left.
+    """
+
+    folder: str
+    min_score: float = 0.75
+    max_pairs: int = 500_000
+    mutual: bool = False
+    strict: bool = False
+    margin: bool = False
+    max_lexical_overlap: float = 1.0
+    cross_encoder: str | None = None
+    facts: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        super().__init__()
+        if self.max_pairs < 0 or not 0 <= self.max_lexical_overlap <= 1:
+            raise DataError("max_pairs must not be negative, and max_lexical_overlap is between 0 and 1")
+
+    def expand(self, mined: Any) -> beam.PCollection[dict[str, Any]]:
+        """Pairs meet in buckets, where each is counted once; one worker sorts and writes them."""
+        plan = beam.pvalue.AsSingleton(mined["plan"])
+        merged = (
+            mined["found"]
+            | "Deal" >> beam.FlatMap(deal_pairs, plan, min_score=self.min_score)
+            | "Meet" >> beam.GroupByKey()
+            | "Merge" >> beam.MapTuple(lambda _, parts: merge_pairs(list(parts), self.mutual))
+        )
+        means: Any = []
+        if self.margin:
+            means = mined["found"] | "Means" >> beam.Map(
+                lambda found: (found.side, found.block, mean_scores(found.best))
+            )
+            means = beam.pvalue.AsList(means)
+        return (
+            merged
+            | "AllPairs" >> beam.combiners.ToList()
+            | "Write" >> beam.Map(self._write, plan, means)
+            | "Commit" >> beam.Map(commit_mined, plan, folder=self.folder, facts=self.facts)
+        )
+
+    def _write(self, parts: list[Pairs], plan: Plan, means: list[tuple[int, int, np.ndarray]]) -> list[Part]:
+        pairs = join_pairs(parts)
+        cosines = pairs.scores
+        if self.margin:
+            by_rank = [_by_rank(plan, side, means) for side in range(len(plan.corpora))]
+            pairs = dataclasses.replace(pairs, scores=margin_scores(pairs, by_rank[0], by_rank[-1]))
+        order = np.lexsort((pairs.second, pairs.first, -pairs.scores))
+        pairs, cosines = pairs[order], cosines[order]
+        if self.max_lexical_overlap == 1 and not self.strict:
+            pairs, cosines = pairs[: self.max_pairs], cosines[: self.max_pairs]
+        texts = [_Texts(plan.corpora[0], pairs.first), _Texts(plan.corpora[-1], pairs.second)]
+        overlap = _overlap(texts)
+        keep = np.flatnonzero(overlap <= self.max_lexical_overlap)
+        if self.strict:
+            keep = keep[limit_per_row(dataclasses.replace(pairs[keep], scores=np.arange(len(keep))), plan.k).scores]
+        keep = keep[: self.max_pairs]
+        scores = pairs.scores
+        if self.cross_encoder:
+            scores = scores.copy()
+            scores[keep] = CrossEncoder.load(self.cross_encoder).score(
+                list(zip(texts[0].take(keep).to_pylist(), texts[1].take(keep).to_pylist(), strict=True))
+            )
+            keep = keep[np.argsort(-scores[keep], kind="stable")]
+        ids = [sorted_ids(corpus.work) for corpus in (plan.corpora[0], plan.corpora[-1])]
+        columns = [
+            ids[0].take(pa.array(pairs.first[keep])),
+            ids[1].take(pa.array(pairs.second[keep])),
+            pa.array(scores[keep], pa.float32()),
+            pa.array(cosines[keep], pa.float32()),
+            pa.array(overlap[keep], pa.float32()),
+            texts[0].take(keep),
+            texts[1].take(keep),
+        ]
+        table = pa.table(columns, schema=pairs_schema(ids[0].type, ids[1].type))
+        return write_all(table, self.folder, "pairs", plan)
+
+
+class _Texts:
+    """The texts of one side of pairs; each is read once."""
+
+    def __init__(self, corpus: Corpus, ranks: np.ndarray) -> None:
+        self.rows, self.places = np.unique(ranks, return_inverse=True)
+        column = take_rows(corpus, self.rows, [corpus.text_column])[corpus.text_column]
+        self.texts = column.cast(pa.string()).combine_chunks()
+
+    def take(self, which: np.ndarray) -> pa.Array:
+        return self.texts.take(pa.array(self.places[which]))
+
+
+def _overlap(texts: list[_Texts]) -> np.ndarray:
+    """The shared words of each pair."""
+    words = word_matrix([text or "" for side in texts for text in side.texts.to_pylist()])
+    return lexical_overlap(words, texts[0].places, texts[1].places + len(texts[0].rows))
+
+
+def deal_pairs(found: Found, plan: Plan, min_score: float) -> Iterator[tuple[int, Pairs]]:
+    """The pairs of a block, dealt to buckets: a pair that is found from both its rows meets itself in one."""
+    corpus = plan.corpora[found.side]
+    side = ("first", "second")[found.side] if len(plan.corpora) == 2 else "either"
+    pairs = pairs_of(found.best, ranks_of_block(corpus, corpus.blocks[found.block]), side)
+    pairs = pairs[pairs.scores >= min_score]
+    buckets = pairs.first.astype(np.int64) * BUCKETS // max(plan.corpora[0].rows, 1)
+    for bucket in np.unique(buckets):
+        yield int(bucket), pairs[buckets == bucket]
+
+
+def _means(found: Found) -> tuple[int, int, np.ndarray]:
+    return found.side, found.block, mean_scores(found.best)
+
+
+def _by_rank(plan: Plan, side: int, means: list[tuple[int, int, np.ndarray]]) -> np.ndarray:
+    corpus = plan.corpora[side]
+    result = np.zeros(corpus.rows, np.float32)
+    for found_side, block, values in means:
+        if found_side == side:
+            result[ranks_of_block(corpus, corpus.blocks[block])] = values
+    return result
