@@ -12,8 +12,9 @@ from sbert_core.errors import JobError, SbertBeamError
 JOBS = {
     "embed": "sentences in Parquet shards to embedding columns",
     "mine": "embeddings to neighbours, paraphrase pairs and duplicates",
+    "search": "the rows of a corpus that are nearest to queries",
 }
-OPTIONS = {"embed": "EmbedOptions", "mine": "MineOptions"}
+OPTIONS = {"embed": "EmbedOptions", "mine": "MineOptions", "search": "SearchOptions"}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -89,3 +89,18 @@ def duplicates_schema(id_type: pa.DataType) -> pa.Schema:
             pa.field("text", pa.string()),
         ]
     )
+
+
+def search_schema(query_type: pa.DataType, id_type: pa.DataType) -> pa.Schema:
+    """The rows that were found for each query, best first."""
+    return pa.schema(
+        [
+            pa.field("query_id", query_type, nullable=False),
+            pa.field("query", pa.string()),
+            pa.field("rank", pa.int32(), nullable=False),  # from 1
+            pa.field("id", id_type, nullable=False),
+            pa.field("score", pa.float32(), nullable=False),
+            pa.field("cosine", pa.float32(), nullable=False),
+            pa.field("text", pa.string()),
+        ]
+    )

@@ -57,6 +57,8 @@ class GroupDuplicates(beam.PTransform):
         corpus = plan.corpora[0]
         pairs = join_pairs([pairs for pairs, _ in found])
         rows, groups = group_rows(pairs)
+        if self.newest_column and self.newest_column not in corpus.columns:
+            raise DataError(f"{corpus.name} has no column {self.newest_column!r}: see --newest_column")
         wanted = [corpus.text_column, *([self.newest_column] if self.newest_column else [])]
         table = take_rows(corpus, rows, wanted)
         texts = table[corpus.text_column].cast(pa.string()).combine_chunks()
@@ -64,7 +66,8 @@ class GroupDuplicates(beam.PTransform):
         if self.keep == "longest":
             values = pc.fill_null(pc.utf8_length(texts), -1).to_numpy(zero_copy_only=False)
         elif self.keep == "newest":
-            values = pc.rank(table[self.newest_column], sort_keys="ascending", null_placement="at_start").to_numpy()
+            column = table[self.newest_column]
+            values = np.where(column.is_null(), 0, pc.rank(column, sort_keys="ascending"))
         ids = sorted_ids(corpus.work)
         sizes = np.bincount(groups)[groups] if len(groups) else groups
         columns = [

@@ -1,0 +1,111 @@
+"""The rows of a corpus that are nearest to queries."""
+
+import dataclasses
+from typing import Any
+
+import apache_beam as beam
+import numpy as np
+import pyarrow as pa
+import torch
+
+from sbert_core.cosine import Block, compare, unit_rows
+from sbert_core.cross_encoder import CrossEncoder
+from sbert_core.schema import search_schema
+from sbert_core.topk import EMPTY, TopK, ranks_of, scores_of
+from transforms.corpus import BLOCK_ROWS, Corpus, ranks_of_block, read_vectors, sorted_ids, take_rows
+from transforms.mined import commit_mined, write_rows
+from transforms.neighbors import FindNeighbors, Found, Plan
+from transforms.write import Part
+
+
+@dataclasses.dataclass(kw_only=True, eq=False)
+class SearchCorpus(beam.PTransform):
+    """Writes for each query the `top_k` nearest rows of a corpus: query_id, query, rank, id, score, cosine, text.
+
+    Input is a pipeline, output the manifest. Queries and corpus are datasets of the embed job, made with one model.
+    `cross_encoder` names a model that scores and orders what was found; without it the score is the cosine.
+    """
+
+    queries: str
+    corpus: str
+    folder: str
+    work: str
+    top_k: int = 10
+    cross_encoder: str | None = None
+    block_rows: int = BLOCK_ROWS
+    threads: int = 1
+    facts: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        super().__init__()
+
+    def expand(self, root: beam.Pipeline) -> beam.PCollection[dict[str, Any]]:
+        """Finds the neighbours of queries in the corpus, not the other way round."""
+        mined = root | "FindNeighbors" >> FindNeighbors(
+            corpus=self.queries,
+            other=self.corpus,
+            work=self.work,
+            k=self.top_k,
+            both_sides=False,
+            block_rows=self.block_rows,
+            threads=self.threads,
+        )
+        plan = beam.pvalue.AsSingleton(mined["plan"])
+        return (
+            mined["found"]
+            | "WritePart" >> beam.Map(_write_hits, plan, folder=self.folder, cross_encoder=self.cross_encoder)
+            | "AllParts" >> beam.combiners.ToList()
+            | "Commit" >> beam.Map(commit_mined, plan, folder=self.folder, facts=self.facts)
+        )
+
+
+def _write_hits(found: Found, plan: Plan, folder: str, cross_encoder: str | None) -> Part:
+    queries, corpus = plan.corpora
+    block = queries.blocks[found.block]
+    ranks = ranks_of_block(queries, block)
+    order = np.argsort(ranks)
+    column = take_rows(queries, ranks[order], [queries.text_column])[queries.text_column]
+    ids = sorted_ids(queries.work).take(pa.array(ranks[order]))
+    table = describe_hits(found.best[order], ids, column.cast(pa.string()), corpus, cross_encoder)
+    return write_rows(table, folder, "search", plan, block.first_row)
+
+
+def describe_hits(
+    best: np.ndarray, query_ids: pa.Array, queries: pa.ChunkedArray, corpus: Corpus, cross_encoder: str | None = None
+) -> pa.Table:
+    """The best candidates (n, k) of queries as rows for people, best first."""
+    rows, places = np.nonzero(best != EMPTY)
+    candidates = best[rows, places]
+    ranks, cosines = ranks_of(candidates), scores_of(candidates)
+    distinct, where = np.unique(ranks, return_inverse=True)
+    column = take_rows(corpus, distinct, [corpus.text_column])[corpus.text_column]
+    texts = column.cast(pa.string()).take(pa.array(where))
+    asked = queries.take(pa.array(rows))
+    scores = cosines
+    if cross_encoder:
+        pairs = zip(asked.to_pylist(), texts.to_pylist(), strict=True)
+        scores = CrossEncoder.load(cross_encoder).score(list(pairs)).astype(np.float32)
+    order = np.lexsort((ranks, -cosines, -scores, rows))
+    first = np.searchsorted(rows, rows)  # where the hits of each row's query begin
+    ids = sorted_ids(corpus.work)
+    columns = [
+        query_ids.take(pa.array(rows[order])),
+        asked.take(pa.array(order)),
+        pa.array(np.arange(len(rows)) - first + 1, pa.int32()),
+        ids.take(pa.array(ranks[order])),
+        pa.array(scores[order]),
+        pa.array(cosines[order]),
+        texts.take(pa.array(order)),
+    ]
+    return pa.table(columns, schema=search_schema(query_ids.type, ids.type))
+
+
+def search_here(vectors: np.ndarray, corpus: Corpus, k: int) -> np.ndarray:
+    """The best candidates (n, k) of a few vectors, found in this process; the corpus must be ranked."""
+    unit, _ = unit_rows(vectors)
+    queries = Block(torch.from_numpy(unit), np.zeros(len(unit), np.uint32))
+    best = TopK(len(unit), k)
+    for block in corpus.blocks:
+        rows, some = read_vectors(corpus, block)
+        compare(queries, Block(torch.from_numpy(rows[some]), ranks_of_block(corpus, block)[some]), best)
+    return best.best()
