@@ -1,5 +1,6 @@
 """The mine job: vectors to neighbours, paraphrases and duplicates."""
 
+import contextlib
 import dataclasses
 import hashlib
 import json
@@ -19,15 +20,16 @@ from transforms.corpus import open_corpus
 from transforms.duplicates import GroupDuplicates
 from transforms.files import MANIFEST, commit, delete_leftovers, read_manifest
 from transforms.mined import WriteNeighbors
-from transforms.neighbors import FindNeighbors, Plan
+from transforms.neighbors import FindNeighbors
 from transforms.paraphrases import MineParaphrases
+from transforms.routed import FindRoutedNeighbors
 
 RUN_FIGURES = "_run.json"
 
 
-def make_find(options: MineOptions) -> FindNeighbors:
+def make_find(options: MineOptions) -> FindNeighbors | FindRoutedNeighbors:
     """The step that compares, as these options ask for it."""
-    return FindNeighbors(
+    find = FindNeighbors(
         corpus=options.input,
         other=options.other,
         work=options.folder("_mine"),
@@ -38,6 +40,15 @@ def make_find(options: MineOptions) -> FindNeighbors:
         block_rows=options.block_rows,
         embedding_column=options.embedding_column,
         threads=max(1, (os.cpu_count() or 1) // options.workers),
+    )
+    if options.index == "exact":
+        return find
+    return FindRoutedNeighbors(
+        find=find,
+        cells=options.cells,
+        routes=options.routes,
+        audit_rows=options.audit_rows,
+        audit_score=options.min_score,
     )
 
 
@@ -80,9 +91,9 @@ def run(options: MineOptions, beam_flags: Sequence[str] = ()) -> dict[str, Any]:
             path = f"{options.folder(name)}/{MANIFEST}"
             if FileSystems.exists(path):
                 FileSystems.delete([path])
-        plan = make_find(options).make_plan()
-        with Progress("mine", plan.work, _expected(plan), pattern="turn-*", unit="cosines"):
-            counters = execute(root, lambda: _advice(plan))
+        work = options.folder("_mine")
+        with _progress(options):
+            counters = execute(root, lambda: f". What was compared is safe in {work}: the same command goes on from it")
         commit(f"{options.folder('neighbors')}/{RUN_FIGURES}", json.dumps({"counters": counters}, indent=2).encode())
         FileSystems.delete([options.folder("_mine")])
     manifests = {name: read_manifest(options.folder(name)) for name in options.results}
@@ -96,6 +107,9 @@ def run(options: MineOptions, beam_flags: Sequence[str] = ()) -> dict[str, Any]:
     if "duplicates" in manifests:
         figures["duplicates"] = manifests["duplicates"]["rows"]
         figures["groups"] = manifests["duplicates"]["groups"]
+    if isinstance(audit := manifests["neighbors"]["audit"], dict) and audit["recall"] is not None:
+        low, high = audit["interval_95"]
+        figures["recall"] = f"{audit['recall']:.3f} ({low:.3f} to {high:.3f}) of neighbours over {audit['min_score']}"
     figures["kept from before"] = "yes" if kept else "no"
     figures["seconds"] = round(time.perf_counter() - start, 1)
     return figures | {f"{name}/": options.folder(name) for name in options.results}
@@ -116,11 +130,12 @@ def _known(options: MineOptions) -> list[str]:
     return [read_manifest(folder)["source"] for folder in folders if FileSystems.exists(f"{folder}/{MANIFEST}")]
 
 
-def _expected(plan: Plan) -> dict[str, int]:
-    """The cosines of each turn, by the file it leaves."""
+def _progress(options: MineOptions) -> contextlib.AbstractContextManager[Any]:
+    """Watches the turns of exact mining; how many there are in routed mining shows only while it runs."""
+    find = make_find(options)
+    if not isinstance(find, FindNeighbors):
+        return contextlib.nullcontext()
+    plan = find.make_plan()
     left, right = plan.corpora[0].blocks, plan.corpora[-1].blocks
-    return {f"turn-{i:06d}-{j:06d}.npz": left[i].rows * right[j].rows for i, j in plan.turns}
-
-
-def _advice(plan: Plan) -> str:
-    return f". What was compared so far is safe in {plan.work}: the same command goes on from there"
+    cosines = {f"turn-{i:06d}-{j:06d}.npz": left[i].rows * right[j].rows for i, j in plan.turns}
+    return Progress("mine", plan.work, cosines, pattern="turn-*", unit="cosines")

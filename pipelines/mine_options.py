@@ -30,6 +30,10 @@ class MineOptions:
     duplicate_score: float = flag("least cosine of near-identical rows", 0.95)
     keep: str = flag("which duplicate to keep: first (by id), longest or newest", "first")
     newest_column: str | None = flag("the column that says which row is newest", None)
+    index: str = flag("exact, or routed: compare only within cells, and measure what was missed", "exact")
+    routes: int = flag("routed: cells that each row is sent to", 4)
+    cells: int = flag("routed: number of cells (0: as suits the corpus)", 0)
+    audit_rows: int = flag("routed: rows whose neighbours are checked against the exact answer", 1000)
     embedding_column: str | None = flag("name of the embedding column, if it is not the embed job's", None)
     block_rows: int = flag("rows compared at once", 8192)
     workers: int = flag("local processes", 1)
@@ -41,6 +45,8 @@ class MineOptions:
         for name in ("min_score", "min_neighbor_score", "duplicate_score"):
             if not -1 <= getattr(self, name) <= 1:
                 raise DataError(f"--{name} is a cosine, between -1 and 1; got {getattr(self, name)}")
+        if self.index not in ("exact", "routed"):
+            raise DataError(f"--index is exact or routed, got {self.index!r}")
         if self.min_neighbor_score > self.min_score:
             raise DataError("--min_neighbor_score is above --min_score: pairs are made of neighbours")
 

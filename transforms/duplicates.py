@@ -14,7 +14,7 @@ from sbert_core.pairs import Pairs, join_pairs, pairs_of
 from sbert_core.schema import duplicates_schema
 from sbert_core.topk import EMPTY, scores_of
 from transforms.corpus import ranks_of_block, sorted_ids, take_rows
-from transforms.mined import commit_mined, write_all
+from transforms.mined import audit_of, commit_mined, write_all
 from transforms.neighbors import Found, Plan
 
 KEEP_RULES = ("first", "longest", "newest")
@@ -50,10 +50,10 @@ class GroupDuplicates(beam.PTransform):
             mined["found"]
             | "NearPairs" >> beam.Map(near_pairs, plan, min_score=self.min_score)
             | "AllPairs" >> beam.combiners.ToList()
-            | "Write" >> beam.Map(self._write, plan)
+            | "Write" >> beam.Map(self._write, plan, audit_of(mined))
         )
 
-    def _write(self, found: list[tuple[Pairs, int]], plan: Plan) -> dict[str, Any]:
+    def _write(self, found: list[tuple[Pairs, int]], plan: Plan, audit: list[dict[str, Any]]) -> dict[str, Any]:
         corpus = plan.corpora[0]
         pairs = join_pairs([pairs for pairs, _ in found])
         rows, groups = group_rows(pairs)
@@ -81,7 +81,7 @@ class GroupDuplicates(beam.PTransform):
         result = pa.table(columns, schema=duplicates_schema(ids.type)).take(pa.array(np.argsort(groups, kind="stable")))
         facts = {**self.facts, "groups": int(groups.max() + 1) if len(groups) else 0}
         facts["saturated_rows"] = sum(saturated for _, saturated in found)
-        return commit_mined(write_all(result, self.folder, "duplicates", plan), plan, self.folder, facts)
+        return commit_mined(write_all(result, self.folder, "duplicates", plan), plan, audit, self.folder, facts)
 
 
 def near_pairs(found: Found, plan: Plan, min_score: float) -> tuple[Pairs, int]:

@@ -32,10 +32,18 @@ def write_all(table: pa.Table, folder: str, kind: str, plan: Plan) -> list[Part]
     return [write_rows(table.slice(start, PART_ROWS), folder, kind, plan, start) for start in starts]
 
 
-def commit_mined(parts: list[Part], plan: Plan, folder: str, facts: dict[str, Any]) -> dict[str, Any]:
+def commit_mined(
+    parts: list[Part], plan: Plan, audit: list[dict[str, Any]], folder: str, facts: dict[str, Any]
+) -> dict[str, Any]:
     """Commits the manifest of a dataset that was mined."""
     corpora = [{"rows": corpus.rows, "digest": corpus.digest} for corpus in plan.corpora]
-    return write_manifest(parts, folder=folder, facts={**facts, "corpora": corpora}, totals=("rows",))
+    known = {**facts, "corpora": corpora, "audit": audit[0] if audit else "exact"}
+    return write_manifest(parts, folder=folder, facts=known, totals=("rows",))
+
+
+def audit_of(mined: dict[str, Any]) -> Any:
+    """What FindRoutedNeighbors measured of itself; nothing for the exact answer."""
+    return beam.pvalue.AsList(mined["audit"]) if "audit" in mined else []
 
 
 @dataclasses.dataclass(kw_only=True, eq=False)
@@ -59,7 +67,7 @@ class WriteNeighbors(beam.PTransform):
             | "OwnSide" >> beam.Filter(lambda found: found.side == 0)
             | "WritePart" >> beam.Map(_write_neighbors, plan, folder=self.folder)
             | "AllParts" >> beam.combiners.ToList()
-            | "Commit" >> beam.Map(commit_mined, plan, folder=self.folder, facts=self.facts)
+            | "Commit" >> beam.Map(commit_mined, plan, audit_of(mined), folder=self.folder, facts=self.facts)
         )
 
 

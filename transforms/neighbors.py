@@ -109,13 +109,13 @@ class FindNeighbors(beam.PTransform):
             | "Turns" >> beam.FlatMap(lambda plan: plan.turns)
             | "Spread" >> beam.Reshuffle()
             | "Compare" >> beam.ParDo(_CompareFn(self.threads), beam.pvalue.AsSingleton(plan))
-            | "MergeBest" >> beam.CombinePerKey(_BestFn(self.k))
+            | "MergeBest" >> beam.CombinePerKey(BestFn(self.k))
             | "Found" >> beam.MapTuple(lambda key, best: Found(key[0], key[1], best))
         )
         return {"plan": plan, "found": found}
 
-    def make_plan(self) -> Plan:
-        """Looks into the corpora and ranks their rows."""
+    def make_plan(self, *more: Any) -> Plan:
+        """Looks into the corpora and ranks their rows; `more` is what else decides how they are compared."""
         corpora = tuple(
             open_corpus(pattern, self.block_rows, self.embedding_column)
             for pattern in (self.corpus, self.other)
@@ -128,7 +128,7 @@ class FindNeighbors(beam.PTransform):
                     f"{corpus.name} has no column {self.group_column!r}; it has: {', '.join(corpus.columns)}"
                 )
         settings = {name: getattr(self, name) for name in ("k", "min_score", "both_sides", "group_column", "pairing")}
-        decides = [[corpus.digest for corpus in corpora], settings, self.block_rows]
+        decides = [[corpus.digest for corpus in corpora], settings, self.block_rows, more]
         digest = hashlib.sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()[:16]
         work = f"{self.work}/{digest}"
         ranked = tuple(rank_rows(corpus, f"{work}/corpus-{side}") for side, corpus in enumerate(corpora))
@@ -214,7 +214,7 @@ class _CompareFn(beam.DoFn):
         corpus = plan.corpora[side]
         key = (corpus.work, number)
         if key not in self._blocks:
-            self._blocks[key] = _read_block(corpus, corpus.blocks[number], plan.group_column)
+            self._blocks[key] = read_block(corpus, corpus.blocks[number], plan.group_column)
             while (
                 len(self._blocks) > 2
                 and sum(block.vectors.nbytes for block, _ in self._blocks.values()) > _CACHED_BYTES
@@ -224,7 +224,7 @@ class _CompareFn(beam.DoFn):
         return self._blocks[key]
 
 
-def _read_block(corpus: Corpus, ref: BlockRef, group_column: str | None) -> tuple[Block, np.ndarray]:
+def read_block(corpus: Corpus, ref: BlockRef, group_column: str | None) -> tuple[Block, np.ndarray]:
     """The rows of a block that have a direction, and which these are."""
     vectors, some = read_vectors(corpus, ref)
     groups = None
@@ -242,9 +242,14 @@ def _store_turn(path: str, results: list[np.ndarray]) -> None:
     for number, best in enumerate(results):
         arrays[f"places{number}"] = np.flatnonzero(best).astype(np.uint32)
         arrays[f"candidates{number}"] = best[best != EMPTY]
+    commit(path, array_bytes(arrays))
+
+
+def array_bytes(arrays: dict[str, np.ndarray]) -> bytes:
+    """Arrays as the content of a file."""
     sink = io.BytesIO()
     np.savez(sink, **arrays)  # type: ignore[arg-type]
-    commit(path, sink.getvalue())
+    return sink.getvalue()
 
 
 def _load_turn(path: str, refs: list[BlockRef], k: int) -> list[np.ndarray] | None:
@@ -261,21 +266,25 @@ def _load_turn(path: str, refs: list[BlockRef], k: int) -> list[np.ndarray] | No
     return results
 
 
-class _BestFn(beam.CombineFn):
+class BestFn(beam.CombineFn):
     """Merges the best candidates that several workers found for the rows of a block."""
 
     def __init__(self, k: int) -> None:
         self._k = k
 
     def create_accumulator(self) -> np.ndarray | None:
+        """Nothing yet."""
         return None
 
     def add_input(self, accumulator: np.ndarray | None, best: np.ndarray) -> np.ndarray:
+        """Adds what one bundle found."""
         return best if accumulator is None else merge_best([accumulator, best], self._k)
 
     def merge_accumulators(self, accumulators: Iterable[np.ndarray | None]) -> np.ndarray | None:
+        """Adds what several workers found."""
         known = [accumulator for accumulator in accumulators if accumulator is not None]
         return merge_best(known, self._k) if known else None
 
     def extract_output(self, accumulator: np.ndarray) -> np.ndarray:
+        """All of it."""
         return accumulator

@@ -14,7 +14,7 @@ from sbert_core.lexical import lexical_overlap, word_matrix
 from sbert_core.pairs import Pairs, join_pairs, limit_per_row, margin_scores, mean_scores, merge_pairs, pairs_of
 from sbert_core.schema import pairs_schema
 from transforms.corpus import Corpus, ranks_of_block, sorted_ids, take_rows
-from transforms.mined import commit_mined, write_all
+from transforms.mined import audit_of, commit_mined, write_all
 from transforms.neighbors import Found, Plan
 from transforms.write import Part
 
@@ -65,7 +65,7 @@ class MineParaphrases(beam.PTransform):
             merged
             | "AllPairs" >> beam.combiners.ToList()
             | "Write" >> beam.Map(self._write, plan, means)
-            | "Commit" >> beam.Map(commit_mined, plan, folder=self.folder, facts=self.facts)
+            | "Commit" >> beam.Map(commit_mined, plan, audit_of(mined), folder=self.folder, facts=self.facts)
         )
 
     def _write(self, parts: list[Pairs], plan: Plan, means: list[tuple[int, int, np.ndarray]]) -> list[Part]:

@@ -13,7 +13,7 @@ from sbert_core.cross_encoder import CrossEncoder
 from sbert_core.schema import search_schema
 from sbert_core.topk import EMPTY, TopK, ranks_of, scores_of
 from transforms.corpus import BLOCK_ROWS, Corpus, ranks_of_block, read_vectors, sorted_ids, take_rows
-from transforms.mined import commit_mined, write_rows
+from transforms.mined import audit_of, commit_mined, write_rows
 from transforms.neighbors import FindNeighbors, Found, Plan
 from transforms.write import Part
 
@@ -55,7 +55,7 @@ class SearchCorpus(beam.PTransform):
             mined["found"]
             | "WritePart" >> beam.Map(_write_hits, plan, folder=self.folder, cross_encoder=self.cross_encoder)
             | "AllParts" >> beam.combiners.ToList()
-            | "Commit" >> beam.Map(commit_mined, plan, folder=self.folder, facts=self.facts)
+            | "Commit" >> beam.Map(commit_mined, plan, audit_of(mined), folder=self.folder, facts=self.facts)
         )
 
 
