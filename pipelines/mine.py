@@ -4,7 +4,6 @@ import contextlib
 import dataclasses
 import hashlib
 import json
-import os
 import time
 from collections.abc import Sequence
 from importlib.metadata import version
@@ -16,6 +15,7 @@ from apache_beam.io.filesystems import FileSystems
 from pipelines.execute import execute, new_pipeline
 from pipelines.mine_options import MineOptions
 from pipelines.progress import Progress
+from sbert_core.cores import usable_cores
 from transforms.corpus import open_corpus
 from transforms.duplicates import GroupDuplicates
 from transforms.files import MANIFEST, commit, delete_leftovers, read_manifest
@@ -39,7 +39,7 @@ def make_find(options: MineOptions) -> FindNeighbors | FindRoutedNeighbors:
         pairing=options.pairing,
         block_rows=options.block_rows,
         embedding_column=options.embedding_column,
-        threads=max(1, (os.cpu_count() or 1) // options.workers),
+        threads=max(1, usable_cores() // options.workers),
     )
     if options.index == "exact":
         return find

@@ -31,7 +31,7 @@ class MineOptions:
     keep: str = flag("which duplicate to keep: first (by id), longest or newest", "first")
     newest_column: str | None = flag("the column that says which row is newest", None)
     index: str = flag("exact, or routed: compare only within cells, and measure what was missed", "exact")
-    routes: int = flag("routed: cells that each row is sent to", 4)
+    routes: int = flag("routed: cells that each row is sent to", 3)
     cells: int = flag("routed: number of cells (0: as suits the corpus)", 0)
     audit_rows: int = flag("routed: rows whose neighbours are checked against the exact answer", 1000)
     embedding_column: str | None = flag("name of the embedding column, if it is not the embed job's", None)
@@ -49,6 +49,8 @@ class MineOptions:
             raise DataError(f"--index is exact or routed, got {self.index!r}")
         if self.min_neighbor_score > self.min_score:
             raise DataError("--min_neighbor_score is above --min_score: pairs are made of neighbours")
+        if self.margin and self.min_neighbor_score > -1:
+            raise DataError("--margin is about all neighbours: leave out --min_neighbor_score")
 
     def folder(self, name: str) -> str:
         """Where a result goes: neighbors, pairs or duplicates."""

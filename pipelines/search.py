@@ -1,6 +1,5 @@
 """The search job: the rows of a corpus that answer queries."""
 
-import os
 import shutil
 import tempfile
 import time
@@ -15,6 +14,7 @@ from pipelines import embed
 from pipelines.embed_options import EmbedOptions
 from pipelines.execute import execute, new_pipeline
 from pipelines.search_options import SearchOptions
+from sbert_core.cores import usable_cores
 from sbert_core.encoder import SentenceEncoder
 from sbert_core.errors import DataError
 from transforms.corpus import Corpus, open_corpus, rank_rows
@@ -126,6 +126,6 @@ def build(root: beam.Pipeline, options: SearchOptions, queries: str) -> None:
         top_k=options.top_k,
         cross_encoder=options.cross_encoder,
         block_rows=options.block_rows,
-        threads=max(1, (os.cpu_count() or 1) // options.workers),
+        threads=max(1, usable_cores() // options.workers),
         facts={"settings": settings},
     )

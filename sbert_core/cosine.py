@@ -160,4 +160,5 @@ def _floors(tile: np.ndarray, best: TopK, rows: slice, axis: int) -> np.ndarray:
     whole = torch.from_numpy(tile).narrow(axis, 0, size - size % groups)
     maxima = whole.unflatten(axis, (-1, groups)).amax(axis).numpy()
     found = np.partition(maxima, groups - best.k, axis=axis).take(groups - best.k, axis=axis)
-    return np.where(unsettled, np.maximum(floors, found), floors)
+    # Candidates past 1 count as 1, so a floor must not be past it.
+    return np.where(unsettled, np.maximum(floors, np.minimum(found, 1)), floors)

@@ -65,7 +65,10 @@ def mine_paraphrases(
     is in more than `top_k` pairs. `margin` scores a pair by the ratio of its cosine to those of its neighbourhood;
     `min_score` is of the cosine. With `corpus` the second row of each pair is from there.
     """
-    found = _find_best(vectors, corpus, top_k, min_score, True, progress)
+    if max_pairs < 0:
+        raise DataError(f"max_pairs must not be negative, got {max_pairs}")
+    # The margin is about all neighbours, also those that do not reach the least score.
+    found = _find_best(vectors, corpus, top_k, -np.inf if margin else min_score, True, progress)
     ranks = [np.arange(len(best), dtype=np.uint32) for best in found]
     if corpus is None:
         pairs = merge_pairs([pairs_of(found[0], ranks[0])], mutual)
@@ -73,9 +76,12 @@ def mine_paraphrases(
         parts = [pairs_of(found[0], ranks[0], "first"), pairs_of(found[1], ranks[1], "second")]
         pairs = merge_pairs(parts, mutual)
     if margin:
+        pairs = pairs[pairs.scores >= min_score]
         pairs = dataclasses.replace(pairs, scores=margin_scores(pairs, mean_scores(found[0]), mean_scores(found[-1])))
     pairs = pairs.sorted()
-    return (limit_per_row(pairs, top_k) if strict else pairs)[:max_pairs]
+    if strict:
+        pairs = pairs[limit_per_row(pairs, top_k, one_corpus=corpus is None)]
+    return pairs[:max_pairs]
 
 
 def _find_best(

@@ -1,5 +1,6 @@
 """Pairs of rows that are near each other, derived from the neighbours of each row."""
 
+import collections
 import dataclasses
 from collections.abc import Sequence
 
@@ -74,13 +75,17 @@ def mean_scores(best: np.ndarray) -> np.ndarray:
     return total / np.maximum(some.sum(axis=1), 1).astype(np.float32)
 
 
-def limit_per_row(pairs: Pairs, k: int) -> Pairs:
-    """Takes pairs in their order, and leaves out those of a row that is in `k` already."""
-    used: dict[int, int] = {}
+def limit_per_row(pairs: Pairs, k: int, one_corpus: bool = True) -> np.ndarray:
+    """Which pairs (n,) are left if they are taken in their order, but none of a row that is in `k` already.
+
+    Ranks of two corpora are not those of the same rows.
+    """
+    firsts: collections.Counter[int] = collections.Counter()
+    seconds = firsts if one_corpus else collections.Counter[int]()
     keep = np.zeros(len(pairs), bool)
     for number, (first, second) in enumerate(zip(pairs.first.tolist(), pairs.second.tolist(), strict=True)):
-        if used.get(first, 0) < k and used.get(second, 0) < k:
+        if firsts[first] < k and seconds[second] < k:
             keep[number] = True
-            used[first] = used.get(first, 0) + 1
-            used[second] = used.get(second, 0) + 1
-    return pairs[keep]
+            firsts[first] += 1
+            seconds[second] += 1
+    return keep

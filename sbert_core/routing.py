@@ -5,8 +5,6 @@ import warnings
 
 import numpy as np
 import torch
-from sklearn.cluster import KMeans
-from sklearn.exceptions import ConvergenceWarning
 from threadpoolctl import threadpool_limits
 
 from sbert_core.cosine import unit_rows
@@ -47,6 +45,9 @@ def _centers(sample: np.ndarray, cells: int) -> np.ndarray:
     distinct = np.unique(sample, axis=0)
     if len(distinct) <= cells:
         return distinct
+    from sklearn.cluster import KMeans  # takes a second, and few workers learn
+    from sklearn.exceptions import ConvergenceWarning
+
     # One thread: with several, the order of their sums changes the outcome.
     with threadpool_limits(1), warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)

@@ -92,7 +92,9 @@ class TopK:
 
     def best(self) -> np.ndarray:
         """The best candidates (rows, k) of each row, best first; places without one are EMPTY."""
-        return merge_best([self._places], self.k)
+        best = merge_best([self._places], self.k)
+        best[scores_of(best) < self.min_score] = EMPTY
+        return best
 
 
 def floors_of(best: np.ndarray, min_score: float = -np.inf) -> np.ndarray:

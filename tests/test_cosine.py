@@ -203,10 +203,7 @@ def test_parts_of_the_work_can_be_merged():
     "copies",
     [
         20,
-        pytest.param(
-            200,
-            marks=pytest.mark.xfail(strict=True, reason="a floor found in a tile is above 1, its candidates are not"),
-        ),
+        200,
     ],
 )
 def test_a_cosine_just_above_one_is_no_better_than_one(copies):

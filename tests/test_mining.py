@@ -162,7 +162,6 @@ def test_margin_in_a_corpus():
     np.testing.assert_allclose(pairs.scores, expected, atol=1e-4)
 
 
-@pytest.mark.xfail(strict=True, reason="limit_per_row counts row n of the vectors and row n of the corpus as one")
 def test_strict_in_a_corpus():
     pairs = mine_paraphrases(np.eye(2), top_k=1, min_score=0.5, strict=True, corpus=np.eye(2)[::-1])
     assert listed(pairs) == [(0, 1), (1, 0)]

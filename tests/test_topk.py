@@ -122,7 +122,6 @@ def test_min_score(min_score):
     np.testing.assert_array_equal(scores_of(expected)[expected != EMPTY] >= min_score, True)
 
 
-@pytest.mark.xfail(strict=True, reason="add() looks at min_score only when a row overflows")
 def test_min_score_without_a_look_at_the_floors():
     best = TopK(1, 5, 0.5)
     best.add(np.zeros(2, np.int64), candidates_of([0.1, 0.7], [0, 1]))

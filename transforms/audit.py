@@ -43,7 +43,8 @@ class AuditNeighbors(beam.PTransform):
             mined["found"]
             | "Claimed" >> beam.Map(_claimed, plan, self.rows)
             | "AllClaimed" >> beam.combiners.ToList()
-            | "Recall" >> beam.Map(_measure_recall, beam.pvalue.AsList(exact), self.min_score)
+            | "Recall"
+            >> beam.Map(_measure_recall, beam.pvalue.AsList(sample), beam.pvalue.AsList(exact), self.min_score)
         )
 
 
@@ -81,20 +82,23 @@ def _claimed(found: Found, plan: Plan, wanted: int) -> tuple[np.ndarray, np.ndar
 
 
 def _measure_recall(
-    claimed: list[tuple[np.ndarray, np.ndarray]], exact: list[np.ndarray], score: float
+    claimed: list[tuple[np.ndarray, np.ndarray]],
+    sample: list[tuple[np.ndarray, np.ndarray, Any]],
+    exact: list[np.ndarray],
+    score: float,
 ) -> dict[str, Any]:
     """The share of true neighbours of at least `score` that were found, over all audited rows."""
+    claims = {rank: best for ranks, bests in claimed for rank, best in zip(ranks.tolist(), bests, strict=True)}
+    asked = sorted(rank for part in sample for rank in part[0].tolist())
     found = total = 0
-    if exact and claimed:
-        order = np.argsort(np.concatenate([ranks for ranks, _ in claimed]))
-        best = np.concatenate([best for _, best in claimed])[order]
-        for truth, claim in zip(exact[0], best, strict=True):
-            true = ranks_of(truth[(truth != EMPTY) & (scores_of(truth) >= score)])
-            found += int(np.isin(true, ranks_of(claim[claim != EMPTY])).sum())
-            total += len(true)
+    for rank, truth in zip(asked, exact[0] if asked else (), strict=True):
+        true = ranks_of(truth[(truth != EMPTY) & (scores_of(truth) >= score)])
+        claim = claims[rank]
+        found += int(np.isin(true, ranks_of(claim[claim != EMPTY])).sum())
+        total += len(true)
     low, high = recall_interval(found, total)
     return {
-        "rows": sum(len(ranks) for ranks, _ in claimed),
+        "rows": len(asked),
         "min_score": score,
         "neighbors": total,
         "found": found,

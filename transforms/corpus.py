@@ -159,7 +159,9 @@ def _place(block: BlockRef, message: str) -> str:
 
 def rank_rows(corpus: Corpus, work: str) -> Corpus:
     """Ranks all rows by id and stores the sorted ids and the ranks below `work`; ids must be there and differ."""
-    ids = pa.chunked_array([chunk for block in corpus.blocks for chunk in _ids(corpus, block).chunks] or [pa.array([])])
+    ids = pa.chunked_array(
+        [chunk for block in corpus.blocks for chunk in _ids(corpus, block).chunks] or [pa.array([], pa.string())]
+    )
     if ids.null_count:
         raise DataError(f"{corpus.name} has rows without an id in column {corpus.id_column!r}")
     order = pc.sort_indices(ids)

@@ -67,7 +67,9 @@ class GroupDuplicates(beam.PTransform):
             values = pc.fill_null(pc.utf8_length(texts), -1).to_numpy(zero_copy_only=False)
         elif self.keep == "newest":
             column = table[self.newest_column]
-            values = np.where(column.is_null(), 0, pc.rank(column, sort_keys="ascending"))
+            values = np.where(column.is_null(), 0, pc.rank(column, sort_keys="ascending", tiebreaker="min")).astype(
+                np.int64
+            )
         ids = sorted_ids(corpus.work)
         sizes = np.bincount(groups)[groups] if len(groups) else groups
         columns = [

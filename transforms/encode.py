@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import os
 import time
 from collections.abc import Callable, Iterator
 from typing import Any, Literal, Protocol
@@ -15,6 +14,7 @@ from apache_beam.metrics import Metrics
 from apache_beam.utils.shared import Shared
 
 import transforms.coder  # noqa: F401 - registers how batches cross a shuffle
+from sbert_core.cores import usable_cores
 from sbert_core.encoder import Encoded, SentenceEncoder
 from sbert_core.quantization import quantize
 from sbert_core.schema import FINGERPRINT_KEY, ID, REJECTED, TEXT, TOTALS_KEY, AddedColumns
@@ -168,7 +168,7 @@ class EncodeSentences(beam.PTransform):
 class _EncodeFn(beam.DoFn):
     def __init__(self, transform: EncodeSentences) -> None:
         self._transform = transform
-        self._threads = max(1, (os.cpu_count() or 1) // transform.workers)
+        self._threads = max(1, usable_cores() // transform.workers)
         self._counters = {
             "rows": Metrics.counter("encode", "sentences"),
             "n_tokens": Metrics.counter("encode", "tokens"),

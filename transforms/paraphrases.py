@@ -8,7 +8,6 @@ import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 
-from sbert_core.cross_encoder import CrossEncoder
 from sbert_core.errors import DataError
 from sbert_core.lexical import lexical_overlap, word_matrix
 from sbert_core.pairs import Pairs, join_pairs, limit_per_row, margin_scores, mean_scores, merge_pairs, pairs_of
@@ -82,10 +81,12 @@ class MineParaphrases(beam.PTransform):
         overlap = _overlap(texts)
         keep = np.flatnonzero(overlap <= self.max_lexical_overlap)
         if self.strict:
-            keep = keep[limit_per_row(dataclasses.replace(pairs[keep], scores=np.arange(len(keep))), plan.k).scores]
+            keep = keep[limit_per_row(pairs[keep], plan.k, one_corpus=len(plan.corpora) == 1)]
         keep = keep[: self.max_pairs]
         scores = pairs.scores
         if self.cross_encoder:
+            from sbert_core.cross_encoder import CrossEncoder  # takes seconds, and few need it
+
             scores = scores.copy()
             scores[keep] = CrossEncoder.load(self.cross_encoder).score(
                 list(zip(texts[0].take(keep).to_pylist(), texts[1].take(keep).to_pylist(), strict=True))

@@ -50,7 +50,7 @@ class FindRoutedNeighbors(beam.PTransform):
 
     find: FindNeighbors
     cells: int = 0  # 0: as many as suit the corpus
-    routes: int = 4
+    routes: int = 3
     audit_rows: int = 1000
     audit_score: float = 0.75
 

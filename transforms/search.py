@@ -9,7 +9,6 @@ import pyarrow as pa
 import torch
 
 from sbert_core.cosine import Block, compare, unit_rows
-from sbert_core.cross_encoder import CrossEncoder
 from sbert_core.schema import search_schema
 from sbert_core.topk import EMPTY, TopK, ranks_of, scores_of
 from transforms.corpus import BLOCK_ROWS, Corpus, ranks_of_block, read_vectors, sorted_ids, take_rows
@@ -83,6 +82,8 @@ def describe_hits(
     asked = queries.take(pa.array(rows))
     scores = cosines
     if cross_encoder:
+        from sbert_core.cross_encoder import CrossEncoder  # takes seconds, and few need it
+
         pairs = zip(asked.to_pylist(), texts.to_pylist(), strict=True)
         scores = CrossEncoder.load(cross_encoder).score(list(pairs)).astype(np.float32)
     order = np.lexsort((ranks, -cosines, -scores, rows))
