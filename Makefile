@@ -23,8 +23,10 @@ test: $(READY) ## run the tests
 	HF_HUB_OFFLINE=1 $(BIN)/python -m pytest $(PYTEST_ARGS)
 
 .PHONY: demo
-demo: $(READY) ## embed the corpus in demo/sentences and show what came out
+demo: $(READY) ## embed and mine the corpus in demo/sentences and show what came out
 	$(BIN)/sbert-beam embed --input demo/sentences --output demo-out
+	$(BIN)/sbert-beam mine --input demo-out/embeddings --output demo-out
+	$(BIN)/sbert-beam search --queries "where is my parcel" --corpus demo-out/embeddings --top_k 3
 	@$(BIN)/python demo/look.py
 
 .PHONY: lint
@@ -37,6 +39,7 @@ lint: $(READY) ## check style and types
 bench: $(READY) ## measure what the README claims: make bench DATA=folder
 	HF_HUB_OFFLINE=1 $(BIN)/python -m benchmarks.encode --data "$(DATA)"
 	HF_HUB_OFFLINE=1 $(BIN)/python -m benchmarks.embed --data "$(DATA)"
+	HF_HUB_OFFLINE=1 $(BIN)/python -m benchmarks.mine --data "$(DATA)"
 	$(BIN)/python -m benchmarks.readme
 
 .PHONY: clean

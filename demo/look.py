@@ -1,24 +1,19 @@
-"""What the demo made: for a few tickets, the tickets that say the same thing."""
+"""What the demo made: paraphrases that share few words, and the largest groups of duplicates."""
 
-from pathlib import Path
-
-import numpy as np
 import pandas as pd
 
-QUESTIONS = ("t001455", "t002393", "t000232")
 
-
-def main(folder: str = "demo-out/embeddings") -> None:
-    """Prints the nearest neighbours of three tickets and where to look further."""
-    tickets = pd.read_parquet(sorted(Path(folder).glob("*.parquet")))
-    vectors = np.stack(tickets["embedding"])  # (n, 384), unit length: the product is the cosine
-    for ticket in QUESTIONS:
-        row = int(np.flatnonzero(tickets["id"] == ticket)[0])
-        scores = vectors @ vectors[row]
-        print(f"\n{tickets['text'][row]}")
-        for other in np.argsort(-scores)[1:4]:
-            print(f"    {scores[other]:.2f}  {tickets['text'][other]}")
-    print(f"\n{len(tickets):,} tickets with their vectors are in {folder}/: open them with pandas or DuckDB.")
+def main(folder: str = "demo-out") -> None:
+    """Prints a few results and where to look further."""
+    pairs = pd.read_parquet(f"{folder}/pairs")
+    print("\nPairs that say the same in other words:")
+    for pair in pairs[pairs.lexical_overlap < 0.2].head(4).itertuples():
+        print(f"    {pair.score:.2f}  {pair.text_a}\n          {pair.text_b}")
+    duplicates = pd.read_parquet(f"{folder}/duplicates")
+    print("\nThe largest group of near-identical tickets, + is the one to keep:")
+    for ticket in duplicates[duplicates.group == 0].itertuples():
+        print(f"    {'+' if ticket.keep else ' '} {ticket.text}")
+    print(f"\nembeddings/, neighbors/, pairs/ and duplicates/ are in {folder}/: open them with pandas or DuckDB.")
 
 
 if __name__ == "__main__":

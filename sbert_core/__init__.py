@@ -5,8 +5,11 @@ import os
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from sbert_core.cross_encoder import CrossEncoder
     from sbert_core.encoder import Encoded, SentenceEncoder
     from sbert_core.errors import DataError, ModelError, SbertBeamError, TextError
+    from sbert_core.mining import Neighbors, find_neighbors, mine_paraphrases
+    from sbert_core.pairs import Pairs
     from sbert_core.quantization import calibrate, quantize
 
 __version__ = "0.1.0"
@@ -16,24 +19,34 @@ __version__ = "0.1.0"
 os.environ.setdefault("MKL_CBWR", "AUTO,STRICT")
 
 __all__ = [
+    "CrossEncoder",
     "DataError",
     "Encoded",
     "ModelError",
+    "Neighbors",
+    "Pairs",
     "SbertBeamError",
     "SentenceEncoder",
     "TextError",
     "calibrate",
+    "find_neighbors",
+    "mine_paraphrases",
     "quantize",
 ]
 
 _HOMES = {
+    "CrossEncoder": "cross_encoder",
     "DataError": "errors",
     "Encoded": "encoder",
     "ModelError": "errors",
+    "Neighbors": "mining",
+    "Pairs": "pairs",
     "SbertBeamError": "errors",
     "SentenceEncoder": "encoder",
     "TextError": "errors",
     "calibrate": "quantization",
+    "find_neighbors": "mining",
+    "mine_paraphrases": "mining",
     "quantize": "quantization",
 }
 

@@ -37,12 +37,14 @@ def unit_rows(vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     A row of zeros has no direction: it stays as it is. A row that is not finite is an error.
     """
     rows = np.ascontiguousarray(vectors, dtype=np.float32)
-    lengths = np.sqrt(np.einsum("nd,nd->n", rows, rows, dtype=np.float64))
-    bad = np.flatnonzero(~np.isfinite(lengths))
-    if len(bad):
-        raise DataError(f"row {bad[0]} has a vector that is not finite")
+    lengths = np.sqrt(np.einsum("nd,nd->n", rows, rows))
+    if len(rows) and not 1e-15 < lengths.min() <= lengths.max() < 1e15:  # squares may be past what float32 can tell
+        lengths = np.sqrt(np.einsum("nd,nd->n", rows, rows, dtype=np.float64))
+        bad = np.flatnonzero(~np.isfinite(lengths))
+        if len(bad):
+            raise DataError(f"row {bad[0]} has a vector that is not finite")
     some = lengths > 0
-    return (rows / np.where(some, lengths, 1)[:, None]).astype(np.float32), some
+    return (rows / np.where(some, lengths, 1)[:, None]).astype(np.float32, copy=False), some
 
 
 def compare(
@@ -71,11 +73,12 @@ def compare(
                 tile[(_groups(left)[rows, None] == _groups(right)[columns]) != same_group] = -np.inf
             reached = mask[: tile.size].reshape(shape)
             other = left_best if left is right else right_best
-            if diagonal or other is None:
+            if diagonal:
+                other = None
+            if not _add_few(tile, left_best, rows, right.ranks[columns], other, columns, left.ranks[rows]):
                 _add_to_rows(tile, reached, left_best, rows, right.ranks[columns])
-            elif not _add_to_both(tile, left_best, rows, left.ranks, other, columns, right.ranks):
-                _add_to_rows(tile, reached, left_best, rows, right.ranks[columns])
-                _add_to_columns(tile, reached, other, columns, left.ranks[rows])
+                if other is not None:
+                    _add_to_columns(tile, reached, other, columns, left.ranks[rows])
 
 
 def _tiles(block: Block, start: int = 0) -> Iterator[slice]:
@@ -107,18 +110,18 @@ def _add_to_columns(tile: np.ndarray, reached: np.ndarray, best: TopK, columns: 
     best.add(hit_columns[order] + columns.start, candidates[order])
 
 
-def _add_to_both(
+def _add_few(
     tile: np.ndarray,
     row_best: TopK,
     rows: slice,
-    row_ranks: np.ndarray,
-    column_best: TopK,
-    columns: slice,
     column_ranks: np.ndarray,
+    column_best: TopK | None,
+    columns: slice,
+    row_ranks: np.ndarray,
 ) -> bool:
-    """Adds hits to the best of rows and columns at once, if all floors are one level that few entries reach."""
+    """Adds to the best of rows and columns at once, if all floors are one level and few entries reach it."""
     level = row_best.level
-    if level is None or level != column_best.level or level == -np.inf:
+    if level is None or level == -np.inf or (column_best is not None and column_best.level != level):
         return False
     some = np.flatnonzero(torch.from_numpy(tile).amax(1).numpy() >= level)
     scores = tile[some]
@@ -126,10 +129,11 @@ def _add_to_both(
     if len(hits) > 16 * len(tile):
         return False
     hit_rows, hit_columns = _split(hits, tile.shape[1])
-    scores, hit_rows = scores.ravel()[hits], some[hit_rows] + rows.start
-    row_best.add(hit_rows, pack(scores, column_ranks[hit_columns + columns.start]))
-    order = _order(hit_columns)
-    column_best.add(hit_columns[order] + columns.start, pack(scores, row_ranks[hit_rows])[order])
+    hit_rows, scores = some[hit_rows], scores.ravel()[hits]
+    row_best.add(hit_rows + rows.start, pack(scores, column_ranks[hit_columns]))
+    if column_best is not None:
+        order = _order(hit_columns)
+        column_best.add(hit_columns[order] + columns.start, pack(scores, row_ranks[hit_rows])[order])
     return True
 
 
