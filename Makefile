@@ -23,9 +23,9 @@ test: $(READY) ## run the tests
 	HF_HUB_OFFLINE=1 $(BIN)/python -m pytest $(PYTEST_ARGS)
 
 .PHONY: demo
-demo: $(READY) ## embed and mine the corpus in demo/sentences and show what came out
-	$(BIN)/sbert-beam embed --input demo/sentences --output demo-out
-	$(BIN)/sbert-beam mine --input demo-out/embeddings --output demo-out
+demo: $(READY) ## run all jobs on the corpus in demo/sentences and say where the report is
+	$(BIN)/sbert-beam run --input demo/sentences --output demo-out --labels_column topic --time_column created_at \
+		--title "Support tickets of a shop"
 	$(BIN)/sbert-beam search --queries "where is my parcel" --corpus demo-out/embeddings --top_k 3
 	@$(BIN)/python demo/look.py
 
@@ -39,7 +39,9 @@ lint: $(READY) ## check style and types
 bench: $(READY) ## measure what the README claims: make bench DATA=folder
 	HF_HUB_OFFLINE=1 $(BIN)/python -m benchmarks.encode --data "$(DATA)"
 	HF_HUB_OFFLINE=1 $(BIN)/python -m benchmarks.embed --data "$(DATA)"
-	HF_HUB_OFFLINE=1 $(BIN)/python -m benchmarks.mine --data "$(DATA)"
+	HF_HUB_OFFLINE=1 $(BIN)/python -m benchmarks.mine --data "$(DATA)" --vectors $(VENV)/bench-vectors.npy
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[bench]'
+	HF_HUB_OFFLINE=1 $(BIN)/python -m benchmarks.cluster --data "$(DATA)" --vectors $(VENV)/bench-vectors.npy
 	$(BIN)/python -m benchmarks.readme
 
 .PHONY: clean

@@ -17,6 +17,7 @@ setup(
     license="Apache-2.0",
     python_requires=">=3.11",
     packages=find_packages(include=["sbert_core*", "transforms*", "pipelines*"]),
+    package_data={"sbert_core": ["report*"]},
     entry_points={"console_scripts": ["sbert-beam = pipelines.cli:main"]},
     install_requires=[
         "apache-beam>=2.70",
@@ -24,12 +25,15 @@ setup(
         "fsspec>=2024.2",
         "hdbscan>=0.8.40",
         "huggingface_hub>=1.0",
+        "jinja2>=3.1",
+        "markupsafe>=2.1",
         "numpy>=1.26",
         "pandas>=2.2",
         "pyarrow>=16",
         "regex>=2024.5",
         "safetensors>=0.4.3",
         "scikit-learn>=1.4",
+        "scikit-network>=0.33",
         "scipy>=1.11",
         "threadpoolctl>=3.1",
         "tokenizers>=0.22",
@@ -47,10 +51,13 @@ setup(
         "sentencepiece": ["protobuf", "sentencepiece"],
         # Beam YAML. Beam's own extra wants pandas < 2.4, which its CSV and JSON steps need.
         "yaml": ["docstring-parser>=0.15,<1", "jinja2>=3,<3.2", "jsonschema>=4,<5"],
+        # What only benchmarks are compared with.
+        "bench": ["bertopic"],
         "dev": [
             "build",
             "faiss-cpu",
             "mypy",
+            "playwright",
             "pre-commit",
             "pytest",
             "ruff",

@@ -4,9 +4,14 @@ import json
 import re
 from pathlib import Path
 
+import pyarrow as pa
+
 from benchmarks.measure import RESULTS
+from sbert_core import schema
+from sbert_core.schema import AddedColumns
 
 README = Path(__file__).parents[1] / "README.md"
+TABLES = re.compile(r"(<!-- tables: [^\n]* -->\n).*(<!-- end of tables -->)", re.DOTALL)
 SECTION = re.compile(r"(<!-- figures: [^\n]* -->\n).*(<!-- end of figures -->)", re.DOTALL)
 
 
@@ -95,9 +100,67 @@ def mine_figures() -> str:
     return "\n".join(lines)
 
 
+def tables() -> str:
+    """The columns of every dataset, from the schemas they are written with."""
+    any_id = pa.string()
+    datasets = {
+        "embeddings/": pa.schema([pa.field("(every input column)", pa.null()), *AddedColumns().fields(384)]),
+        "rejected/": schema.REJECTED,
+        "neighbors/": schema.neighbors_schema(any_id, any_id),
+        "pairs/": schema.pairs_schema(any_id, any_id),
+        "duplicates/": schema.duplicates_schema(any_id),
+        "search/": schema.search_schema(any_id, any_id),
+        "clusters/assignments/": schema.assignments_schema(any_id),
+        "clusters/summary/": schema.clusters_schema(any_id, 384),
+        "clusters/over_time/": schema.over_time_schema(),
+    }
+    lines = [
+        "Ids have the type they have in the corpus; 384 stands for the model's dimensions.",
+        "",
+        "| | |",
+        "|---|---|",
+    ]
+    for name, columns in datasets.items():
+        shown = [f"`{field.name}` {_type_name(field)}".strip() for field in columns]
+        lines.append(f"| `{name}` | {', '.join(shown)} |")
+    return "\n".join(lines)
+
+
+def _type_name(field: pa.Field) -> str:
+    kind = re.sub(r"<(item|element): (\w+)( not null)?>", r"<\2>", str(field.type))
+    return "" if pa.types.is_null(field.type) else kind.replace("fixed_size_list<float>", "float")
+
+
+def cluster_figures() -> str:
+    result = json.loads((RESULTS / "cluster.json").read_text(encoding="utf-8"))
+    contestants = ("sbert-beam", "BERTopic", "k-means, true k", "sentence-transformers communities")
+    lines = [
+        "Agreement with gold topics (ARI / NMI, clusters found), vectors of the default model; only k-means is told",
+        f"the number of clusters. BERTopic {result['machine']['bertopic']} with its defaults, communities over 0.75:",
+        "",
+        "| set | rows | topics | " + " | ".join(contestants) + " |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for entry in result["quality"]:
+        cells = [
+            f"{entry[name]['ari']:.3f} / {entry[name]['nmi']:.3f} ({entry[name]['clusters']})" for name in contestants
+        ]
+        lines.append(f"| {entry['set']} | {entry['rows']:,} | {entry['gold']} | {' | '.join(cells)} |")
+    speed = result["speed"]
+    lines += [
+        "",
+        f"The default took {speed['sbert-beam']['cpu_s']:.0f} CPU seconds for {speed['rows']:,} rows whose neighbours",
+        f"are known ({speed['sbert-beam']['peak_mib']:.0f} MiB at the peak, mining included); `hdbscan.HDBSCAN` on the",
+        f"vectors would take {speed['hdbscan_expected_cpu_s']:,.0f}, extrapolated from up to",
+        f"{speed['hdbscan'][-1]['rows']:,} rows with the exponent measured, {speed['hdbscan_exponent']:.2f}.",
+    ]
+    return "\n".join(lines)
+
+
 def render(text: str) -> str:
-    """The README with its figures as the stored results have them."""
-    figures = "\n\n".join([encode_figures(), embed_figures(), mine_figures()])
+    """The README with its figures as the stored results have them, and its tables as the schemas are."""
+    text = TABLES.sub(lambda match: f"{match[1]}\n{tables()}\n\n{match[2]}", text)
+    figures = "\n\n".join([encode_figures(), embed_figures(), mine_figures(), cluster_figures()])
     return SECTION.sub(lambda match: f"{match[1]}\n{figures}\n\n{match[2]}", text)
 
 

@@ -10,11 +10,14 @@ from pipelines.flags import FlagParser, add_flags, parse_flags
 from sbert_core.errors import JobError, SbertBeamError
 
 JOBS = {
+    "run": "embed, mine, cluster and report in one go",
     "embed": "sentences in Parquet shards to embedding columns",
     "mine": "embeddings to neighbours, paraphrase pairs and duplicates",
+    "cluster": "embeddings and neighbours to named clusters",
+    "report": "the results of the other jobs as one HTML page",
     "search": "the rows of a corpus that are nearest to queries",
 }
-OPTIONS = {"embed": "EmbedOptions", "mine": "MineOptions", "search": "SearchOptions"}
+OPTIONS = {job: f"{job.capitalize()}Options" for job in JOBS}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -104,3 +104,47 @@ def search_schema(query_type: pa.DataType, id_type: pa.DataType) -> pa.Schema:
             pa.field("text", pa.string()),
         ]
     )
+
+
+def assignments_schema(id_type: pa.DataType) -> pa.Schema:
+    """The cluster of every row."""
+    return pa.schema(
+        [
+            pa.field("id", id_type, nullable=False),
+            pa.field("cluster", pa.int64(), nullable=False),  # -1 is noise
+            pa.field("strength", pa.float32(), nullable=False),  # 0 to 1
+            pa.field("is_noise", pa.bool_(), nullable=False),
+            pa.field("outlier_score", pa.float32()),  # of hdbscan, 0 to 1
+            pa.field("distance", pa.float32()),  # 1 - cosine to the centre
+        ]
+    )
+
+
+def clusters_schema(id_type: pa.DataType, dim: int) -> pa.Schema:
+    """What each cluster is about."""
+    return pa.schema(
+        [
+            pa.field("cluster", pa.int64(), nullable=False),  # -1 is noise
+            pa.field("size", pa.int64(), nullable=False),
+            pa.field("name", pa.string(), nullable=False),
+            pa.field("terms", pa.list_(pa.string()), nullable=False),
+            pa.field("exemplar_ids", pa.list_(id_type), nullable=False),
+            pa.field("exemplar_texts", pa.list_(pa.string()), nullable=False),
+            pa.field("cohesion", pa.float32()),  # mean cosine to the centre
+            pa.field("separation", pa.float32()),  # 1 - cosine to the nearest other centre
+            pa.field("nearest_cluster", pa.int64()),
+            pa.field("reach", pa.float32()),  # cosine to the centre that all but one in a hundred rows have
+            pa.field("center", pa.list_(pa.field("item", pa.float32(), nullable=False), dim)),
+        ]
+    )
+
+
+def over_time_schema() -> pa.Schema:
+    """What each cluster was about in each period."""
+    return pa.schema(
+        [
+            pa.field("cluster", pa.int64(), nullable=False),
+            pa.field("period", pa.string(), nullable=False),
+            pa.field("terms", pa.list_(pa.string()), nullable=False),
+        ]
+    )

@@ -31,8 +31,8 @@ def test_contents(sdist):
     assert {*PACKAGES, "setup.py", "README.md", "LICENSE"} <= tops
     assert not tops & {"tests", "benchmarks", "demo"}
     shipped = {name for name in names if name.parts[0] in PACKAGES}
-    here = {path.relative_to(ROOT) for package in PACKAGES for path in (ROOT / package).rglob("*.py")}
-    assert shipped == here
+    here = {path.relative_to(ROOT) for package in PACKAGES for path in (ROOT / package).rglob("*") if path.is_file()}
+    assert shipped == {path for path in here if "__pycache__" not in path.parts}
 
 
 def test_installs_and_imports_in_a_clean_environment(sdist, tmp_path):
@@ -78,7 +78,7 @@ def test_constraints_name_every_dependency():
         if line and not line.startswith("#")
     }
     requirements = map(Requirement, importlib.metadata.requires("sbert-beam") or [])
-    optional = {'extra == "gcp"', 'extra == "aws"'}
+    optional = {'extra == "gcp"', 'extra == "aws"', 'extra == "bench"'}
     wanted = {r.name.lower().replace("_", "-") for r in requirements if str(r.marker) not in optional}
     assert wanted <= pinned
 

@@ -1,15 +1,16 @@
 """What the documents say is so."""
 
-import argparse
+import importlib
 import re
+import shlex
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from benchmarks.readme import render
-from pipelines.embed_options import EXAMPLE, EmbedOptions
-from pipelines.flags import add_flags, parse_flags
+from pipelines.cli import JOBS, OPTIONS
+from pipelines.flags import FlagParser, add_flags, parse_flags
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -50,13 +51,25 @@ def test_every_make_target_is_listed():
     assert documented == make_targets()
 
 
-def test_sbert_beam_commands_parse():
-    commands = [line for block in code_blocks(README, "sh") for line in block.splitlines() if "sbert-beam " in line]
-    assert commands == [EXAMPLE]
-    parser = argparse.ArgumentParser()
-    add_flags(parser, EmbedOptions)
-    options, rest = parse_flags(parser, EmbedOptions, ["--input", "sentences/*.parquet", "--output", "out"])
-    assert (options.output, rest) == ("out", [])
+def sbert_beam_commands() -> list[str]:
+    return [line for block in code_blocks(README, "sh") for line in block.splitlines() if "sbert-beam " in line]
+
+
+@pytest.mark.parametrize("command", sbert_beam_commands())
+def test_sbert_beam_commands_parse(command):
+    _, job, *flags = shlex.split(command)
+    parser = FlagParser()
+    options_type = getattr(importlib.import_module(f"pipelines.{job}_options"), OPTIONS[job])
+    add_flags(parser, options_type)
+    _, rest = parse_flags(parser, options_type, flags)
+    assert rest == []
+
+
+def test_every_job_is_in_the_readme_and_has_an_example():
+    assert {command.split()[1] for command in sbert_beam_commands()} == set(JOBS)
+    for job in JOBS:
+        example = importlib.import_module(f"pipelines.{job}_options").EXAMPLE
+        assert example.startswith(f"sbert-beam {job} --")
 
 
 def test_encoder_example_runs(capsys):

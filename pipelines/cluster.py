@@ -1,0 +1,102 @@
+"""The cluster job: embeddings and neighbours to named groups."""
+
+import dataclasses
+import hashlib
+import json
+import time
+from collections.abc import Sequence
+from importlib.metadata import version
+from typing import Any
+
+import apache_beam as beam
+from apache_beam.io.filesystems import FileSystems
+
+from pipelines.cluster_options import ClusterOptions
+from pipelines.execute import execute, new_pipeline
+from sbert_core.errors import DataError
+from transforms.clusters import ClusterCorpus
+from transforms.corpus import open_corpus
+from transforms.files import MANIFEST, delete_leftovers, read_manifest
+from transforms.label import GRAPH_ALGORITHMS, Clustering
+
+
+def make_cluster(options: ClusterOptions, facts: dict[str, Any] | None = None) -> ClusterCorpus:
+    """The step these options ask for."""
+    root = options.input.rstrip("/")
+    return ClusterCorpus(
+        embeddings=f"{root}/embeddings",
+        neighbors=f"{root}/neighbors",
+        folder=options.folder,
+        work=f"{options.output.rstrip('/')}/_cluster",
+        how=Clustering(
+            algorithm=options.algorithm,
+            resolution=options.resolution or None,
+            min_score=options.min_score,
+            min_size=options.min_size,
+            min_samples=options.min_samples,
+            k=None if options.k == "auto" else int(options.k),
+        ),
+        existing=options.clusters,
+        labels_column=options.labels_column,
+        time_column=options.time_column,
+        period=options.period,
+        block_rows=options.block_rows,
+        facts=facts or {},
+    )
+
+
+def build(root: beam.Pipeline, options: ClusterOptions, facts: dict[str, Any] | None = None) -> None:
+    """Wires the job into a pipeline, for any runner."""
+    _ = root | "ClusterCorpus" >> make_cluster(options, facts)
+
+
+def run(options: ClusterOptions, beam_flags: Sequence[str] = ()) -> dict[str, Any]:
+    """Checks the input, runs the job and returns its figures; what is there already is not done again."""
+    start = time.perf_counter()
+    cluster = make_cluster(options)
+    corpus = open_corpus(cluster.embeddings, options.block_rows)
+    for flag, column in (("labels_column", options.labels_column), ("time_column", options.time_column)):
+        if column and corpus.rows and column not in corpus.columns:
+            raise DataError(
+                f"{corpus.name} has no column {column!r}; it has: {', '.join(corpus.columns)}. See --{flag}"
+            )
+    sources = [corpus.digest]
+    if options.clusters is None and options.algorithm in GRAPH_ALGORITHMS:
+        sources.append(read_manifest(cluster.neighbors)["source"])
+    if options.clusters is not None:
+        sources.append(read_manifest(f"{options.clusters}/summary")["source"])
+    facts = _facts(options, sources)
+    known = [f"{options.folder}/{name}" for name in options.results]
+    kept = all(FileSystems.exists(f"{folder}/{MANIFEST}") for folder in known) and all(
+        read_manifest(folder)["source"] == facts["source"] for folder in known
+    )
+    if not kept:
+        for folder in known:
+            if FileSystems.exists(f"{folder}/{MANIFEST}"):
+                FileSystems.delete([f"{folder}/{MANIFEST}"])
+        root = new_pipeline(beam_flags, options.workers)
+        build(root, options, facts)
+        execute(root, lambda: ". The same command starts again")
+        FileSystems.delete([cluster.work])
+    manifests = {folder: read_manifest(folder) for folder in known}
+    for folder, manifest in manifests.items():
+        delete_leftovers(folder, keep=[part["name"] for part in manifest["parts"]])
+    summary = manifests[f"{options.folder}/summary"]
+    quality = {name: round(value, 3) for name, value in summary["quality"].items() if value is not None}
+    return {
+        "rows": corpus.rows,
+        "clusters": summary["clusters"],
+        **{name: summary[name] for name in ("resolution", "k") if name in summary},
+        **quality,
+        "kept from before": "yes" if kept else "no",
+        "seconds": round(time.perf_counter() - start, 1),
+        "clusters/": options.folder,
+    }
+
+
+def _facts(options: ClusterOptions, sources: list[str]) -> dict[str, Any]:
+    how = ("input", "output", "workers", "block_rows", "clusters")
+    settings = {name: value for name, value in dataclasses.asdict(options).items() if name not in how}
+    source = hashlib.sha256(json.dumps([sources, settings], sort_keys=True).encode()).hexdigest()
+    versions = {package: version(package) for package in ("sbert-beam", "hdbscan", "scikit-learn", "scikit-network")}
+    return {"settings": settings, "source": source, "versions": versions}

@@ -1,0 +1,204 @@
+"""The cluster and report jobs, and all jobs in one go."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from sklearn.metrics import adjusted_rand_score
+
+from pipelines import cluster, mine
+from pipelines.cli import main
+from pipelines.cluster_options import ClusterOptions
+from pipelines.mine_options import MineOptions
+from sbert_core.errors import DataError, JobError
+from sbert_core.schema import FINGERPRINT_KEY, AddedColumns
+from tests.test_clustering import blobs
+from transforms.write import Part, write_manifest
+
+WORDS = ("parcel", "refund", "invoice", "password", "battery", "zipper", "coupon", "garden")
+
+
+def make_corpus(folder: Path, vectors: np.ndarray, truth: np.ndarray, shards: int = 2, mined: bool = True) -> Path:
+    """A folder as embed and mine leave it, without a model."""
+    target = folder / "embeddings"
+    target.mkdir(parents=True)
+    kind = AddedColumns().fields(vectors.shape[1])[0].type
+    table = pa.table(
+        {
+            "id": [f"r{row:05}" for row in range(len(vectors))],
+            "text": [f"where is the {WORDS[each % 8]} number {row}" for row, each in enumerate(truth)],
+            "gold": [str(each) for each in truth],
+            "day": pa.array(np.arange(len(vectors)) % 60 * 86_400, pa.timestamp("s")),
+            "embedding": pa.FixedSizeListArray.from_arrays(pa.array(vectors.reshape(-1)), type=kind),
+            "truncated": [False] * len(vectors),
+        }
+    ).replace_schema_metadata({FINGERPRINT_KEY: "m"})
+    size = -(-len(table) // shards) or 1
+    parts = []
+    for shard in range(shards if len(table) else 0):
+        part = table.slice(shard * size, size)
+        pq.write_table(part, target / f"part-{shard}.parquet")
+        parts.append(Part(f"part-{shard}.parquet", f"{hash(vectors.tobytes())}-{shard}", len(part), fingerprint="m"))
+    facts = {"model": "none", "id_column": "id", "settings": {"text_column": "text", "embedding": "embedding"}}
+    write_manifest(parts, folder=str(target), facts=facts)
+    if mined:
+        mine.run(MineOptions(input=str(target), output=str(folder)))
+    return folder
+
+
+def run(folder: Path, output: Path | None = None, **options) -> dict:
+    return cluster.run(ClusterOptions(input=str(folder), output=str(output or folder), **options))
+
+
+def read(folder: Path, name: str) -> pa.Table:
+    parts = json.loads((folder / "clusters" / name / "_manifest.json").read_text())["parts"]
+    return pa.concat_tables([pq.read_table(folder / "clusters" / name / part["name"]) for part in parts])
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory) -> Path:
+    return make_corpus(tmp_path_factory.mktemp("corpus"), *blobs())
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "options"),
+    [
+        ("leiden", {}),
+        ("leiden", {"resolution": 1.0}),
+        ("hdbscan", {}),
+        ("hdbscan_reduced", {}),
+        ("kmeans", {"k": "8"}),
+        ("kmeans", {}),
+        ("agglomerative", {"k": "8"}),
+        ("components", {"min_score": 0.8}),
+    ],
+)
+def test_algorithms_find_the_blobs(tmp_path, corpus, algorithm, options):
+    figures = run(corpus, tmp_path, algorithm=algorithm, labels_column="gold", **options)
+    assert figures["ari"] > 0.7
+    table = read(tmp_path, "assignments").sort_by("id")
+    assert table["id"].to_pylist() == [f"r{row:05}" for row in range(480)]
+    labels = table["cluster"].to_numpy()
+    assert figures["ari"] == pytest.approx(adjusted_rand_score(blobs()[1], labels), abs=1e-3)
+    assert table["is_noise"].to_pylist() == (labels == -1).tolist()
+    strengths = table["strength"].to_numpy()
+    assert ((strengths >= 0) & (strengths <= 1)).all()
+    summary = read(tmp_path, "summary")
+    sizes = summary.filter(pa.compute.greater_equal(summary["cluster"], 0))["size"].to_pylist()
+    assert sizes == sorted(sizes, reverse=True)
+    assert sum(summary["size"].to_pylist()) == 480
+
+
+def test_summary_tells_what_clusters_are_about(tmp_path, corpus):
+    run(corpus, tmp_path, time_column="day")
+    vectors, truth = blobs()
+    labels = read(tmp_path, "assignments").sort_by("id")["cluster"].to_numpy()
+    names = []
+    for row in read(tmp_path, "summary").to_pylist():
+        members = np.flatnonzero(labels == row["cluster"])
+        word = WORDS[np.bincount(truth[members]).argmax()]
+        assert word in row["name"]
+        assert word in row["terms"]
+        center = vectors[members].sum(axis=0)
+        center /= np.linalg.norm(center)
+        assert np.allclose(row["center"], center, atol=1e-5)
+        assert row["cohesion"] == pytest.approx(float((vectors[members] @ center).mean()), abs=1e-5)
+        rows = [int(name[1:]) for name in row["exemplar_ids"]]
+        assert set(rows) <= set(members.tolist())
+        assert row["exemplar_texts"] == [f"where is the {WORDS[truth[each]]} number {each}" for each in rows]
+        names.append(row["name"])
+    assert len(set(names)) == len(names)
+    over_time = read(tmp_path, "over_time")
+    assert set(over_time["period"].to_pylist()) == {"1970-01", "1970-02", "1970-03"}
+    manifest = json.loads((tmp_path / "clusters/summary/_manifest.json").read_text())
+    assert len(manifest["hierarchy"]) == manifest["clusters"] - 1
+    assert manifest["quality"]["noise_share"] == 0
+
+
+@pytest.mark.parametrize("algorithm", ["leiden", "kmeans", "hdbscan"])
+def test_shards_blocks_and_workers_have_no_effect(tmp_path, corpus, algorithm):
+    run(corpus, tmp_path / "expected", algorithm=algorithm)
+    other = make_corpus(tmp_path / "in", *blobs(), shards=5)
+    run(other, tmp_path / "out", algorithm=algorithm, block_rows=70, workers=2 if algorithm == "kmeans" else 1)
+    for name in ("assignments", "summary"):
+        order = "id" if name == "assignments" else "cluster"
+        found, expected = (read(tmp_path / each, name).sort_by(order) for each in ("out", "expected"))
+        # Sums of blocks of other sizes may differ in the last bit.
+        rounded = {"center", "cohesion", "reach", "separation", "strength", "distance"}
+        drop = [column for column in found.column_names if column in rounded]
+        assert found.drop_columns(drop).equals(expected.drop_columns(drop))
+
+
+def test_second_run_and_changes(tmp_path, corpus):
+    assert run(corpus, tmp_path)["kept from before"] == "no"
+    before = {path: path.read_bytes() for path in sorted((tmp_path / "clusters").rglob("*.parquet"))}
+    assert run(corpus, tmp_path)["kept from before"] == "yes"
+    assert run(corpus, tmp_path, min_size=70)["kept from before"] == "no"
+    assert run(corpus, tmp_path)["kept from before"] == "no"
+    assert {path: path.read_bytes() for path in sorted((tmp_path / "clusters").rglob("*.parquet"))} == before
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["clusters"]
+
+
+def test_new_rows_are_assigned(tmp_path, corpus):
+    run(corpus, tmp_path / "old")
+    vectors, truth = blobs()
+    new = make_corpus(tmp_path / "new", np.concatenate([vectors[:50], -vectors[:3]]), truth[:53] * 0, mined=False)
+    figures = run(new, clusters=str(tmp_path / "old/clusters"))
+    old = read(tmp_path / "old", "assignments").sort_by("id")["cluster"].to_numpy()
+    labels = read(new, "assignments").sort_by("id")["cluster"].to_numpy()
+    assert (labels[:50] == old[:50]).mean() > 0.9
+    assert (labels[50:] == -1).all()
+    assert figures["clusters"] == 8
+
+
+def test_odd_corpora(tmp_path):
+    one = make_corpus(tmp_path / "one", np.ones((1, 4), np.float32), np.zeros(1, int))
+    same = make_corpus(tmp_path / "same", np.ones((30, 4), np.float32), np.zeros(30, int))
+    none = make_corpus(tmp_path / "none", np.ones((0, 4), np.float32), np.zeros(0, int))
+    for algorithm in ("leiden", "hdbscan", "components", "hdbscan_reduced"):
+        assert run(one, algorithm=algorithm)["clusters"] == 0
+        assert run(none, algorithm=algorithm)["clusters"] == 0
+        assert run(same, algorithm=algorithm)["clusters"] <= 1
+    assert run(same, algorithm="kmeans", k="1")["clusters"] == 1
+    for options in ({"algorithm": "kmeans", "k": "5"}, {"algorithm": "agglomerative", "k": "99"}):
+        with pytest.raises((DataError, JobError), match="ask for fewer clusters"):
+            run(same, **options)
+
+
+def test_refused(tmp_path, corpus, capsys):
+    with pytest.raises(DataError, match="one of leiden"):
+        run(corpus, algorithm="dbscan")
+    with pytest.raises(DataError, match="no column 'topic'"):
+        run(corpus, labels_column="topic")
+    with pytest.raises(DataError, match="--k is a number"):
+        run(corpus, k="many")
+    unmined = make_corpus(tmp_path / "unmined", *blobs(2, 10), mined=False)
+    with pytest.raises(DataError, match=r"neighbors has no _manifest.json"):
+        run(unmined)
+    assert main(["cluster", "--input", str(tmp_path / "nothing"), "--output", str(tmp_path)]) == 2
+    assert len(capsys.readouterr().err.splitlines()) == 1
+    assert main(["report", "--input", str(tmp_path / "nothing")]) == 2
+    assert "run embed first" in capsys.readouterr().err
+
+
+def test_run_does_all_jobs(tmp_path, capsys):
+    texts = [f"where is the {WORDS[row % 3]} {row}" for row in range(60)] + ["<script>alert(1)</script>"]
+    (tmp_path / "in.txt").write_text("\n".join(texts))
+    flags = ["run", "--input", str(tmp_path / "in.txt"), "--output", str(tmp_path / "out"), "--title", "Tickets & co"]
+    assert main(flags) == 0
+    told = capsys.readouterr()
+    assert [line for line in told.err.splitlines() if line.startswith("[")] == [
+        "[1/4] embed",
+        "[2/4] mine",
+        "[3/4] cluster",
+        "[4/4] report",
+    ]
+    assert str(tmp_path / "out/report.html") in told.out
+    page = (tmp_path / "out/report.html").read_text()
+    assert "Tickets &amp; co" in page
+    assert "<script>alert(1)" not in page
+    assert main(flags) == 0
+    assert "parts kept  1" in capsys.readouterr().out

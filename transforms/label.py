@@ -1,0 +1,176 @@
+"""Labels for all rows of a corpus: the algorithms of sbert_core on what earlier jobs have written."""
+
+import dataclasses
+import io
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from sbert_core.communities import SAMPLE, choose_resolution, drop_small, find_communities, find_components, find_leiden
+from sbert_core.density import find_dense, find_dense_in_graph, reduce_vectors
+from sbert_core.errors import DataError
+from sbert_core.graph import NeighborGraph
+from sbert_core.kmeans import choose_k, start_centers
+from sbert_core.membership import strength_in_graph
+from sbert_core.routing import MAX_SAMPLE, sample_of
+from transforms.corpus import Corpus, ranks_of_block, read_vectors, sorted_ids
+from transforms.files import commit, open_file, read_bytes, read_manifest
+
+GRAPH_ALGORITHMS = ("leiden", "hdbscan", "communities", "components")
+ALGORITHMS = (*GRAPH_ALGORITHMS, "hdbscan_reduced", "kmeans", "agglomerative")
+MAX_AGGLOMERATIVE = 20_000  # rows: it needs all distances at once
+MAX_REDUCED = 200_000
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Clustering:
+    """How to cluster; what an algorithm does not use it ignores."""
+
+    algorithm: str = "leiden"
+    resolution: float | None = None  # leiden; None: chosen
+    min_score: float = 0.75  # communities, components
+    min_size: int = 5  # smaller clusters are noise
+    min_samples: int = 5  # hdbscan
+    k: int | None = None  # kmeans, agglomerative; None: chosen
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.algorithm not in ALGORITHMS:
+            raise DataError(f"algorithm must be one of {', '.join(ALGORITHMS)}, got {self.algorithm!r}")
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Labels:
+    """The cluster of every row by rank, how strongly it belongs, and what was decided on the way."""
+
+    labels: np.ndarray  # (n,) int64
+    strengths: np.ndarray | None = None  # (n,) float32; None: by the centres
+    outlier_scores: np.ndarray | None = None
+    facts: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+
+def load_graph(folder: str, corpus: Corpus) -> NeighborGraph:
+    """The neighbours that mining wrote, by rank; those of other rows are an error."""
+    manifest = read_manifest(folder)
+    if [each["digest"] for each in manifest["corpora"]] != [corpus.digest]:
+        raise DataError(f"{folder} was not mined from {corpus.name} as it is now: run mine again")
+    ids = sorted_ids(corpus.work)
+    k = manifest["settings"]["top_k"]
+    indices, scores = np.full((len(ids), k), -1, np.int64), np.full((len(ids), k), np.nan, np.float32)
+    for part in manifest["parts"]:
+        with open_file(f"{folder}/{part['name']}") as file:
+            table = pq.read_table(file)
+        rows, others = (pc.index_in(table[name], value_set=ids).to_numpy() for name in ("id", "neighbor_id"))
+        places = table["rank"].to_numpy() - 1
+        indices[rows, places] = others
+        scores[rows, places] = table["score"].to_numpy()
+    return NeighborGraph(indices, scores)
+
+
+def load_vectors(corpus: Corpus, wanted: int | None = None) -> tuple[np.ndarray, np.ndarray]:
+    """Ranks and unit vectors of all rows, or of a sample of about `wanted`, in the order of their ranks."""
+    ranks, vectors = [], []
+    for block in corpus.blocks:
+        own, (unit, _) = ranks_of_block(corpus, block), read_vectors(corpus, block)
+        chosen = slice(None) if wanted is None else sample_of(own, corpus.rows, wanted)
+        ranks.append(own[chosen])
+        vectors.append(unit[chosen])
+    if not ranks:
+        return np.empty(0, np.uint32), np.empty((0, corpus.dim), np.float32)
+    order = np.argsort(np.concatenate(ranks))
+    return np.concatenate(ranks)[order], np.concatenate(vectors)[order]
+
+
+def label_rows(corpus: Corpus, neighbors: str, how: Clustering) -> Labels:
+    """Clusters a ranked corpus; the result does not depend on how it is cut into files. K-means is not done here."""
+    if not corpus.rows:
+        return Labels(np.empty(0, np.int64), np.empty(0, np.float32))
+    if how.algorithm in GRAPH_ALGORITHMS:
+        return _label_graph(load_graph(neighbors, corpus), corpus, how)
+    if how.algorithm == "hdbscan_reduced":
+        _refuse_above(corpus, MAX_REDUCED, "use hdbscan, which works on the neighbour graph")
+        dense = find_dense(reduce_vectors(load_vectors(corpus)[1]), how.min_size, how.min_samples)
+        return Labels(dense.labels, dense.strengths.astype(np.float32), dense.outlier_scores)
+    return _label_agglomerative(corpus, how)
+
+
+def _label_graph(graph: NeighborGraph, corpus: Corpus, how: Clustering) -> Labels:
+    facts: dict[str, Any] = {}
+    outliers = None
+    if how.algorithm == "hdbscan":
+        dense = find_dense_in_graph(graph, how.min_size, how.min_samples)
+        return Labels(dense.labels, dense.strengths.astype(np.float32), dense.outlier_scores)
+    if how.algorithm == "communities":
+        labels = find_communities(graph, how.min_score, how.min_size)
+    elif how.algorithm == "components":
+        labels = find_components(graph, how.min_score, how.min_size)
+    else:
+        if how.resolution is None:
+            sample, vectors = load_vectors(corpus, SAMPLE)
+            facts["resolution"], labels = choose_resolution(graph, sample.astype(np.int64), vectors, how.seed)
+        else:
+            facts["resolution"], labels = how.resolution, find_leiden(graph, how.resolution, how.seed)
+        labels = drop_small(labels, how.min_size)
+    return Labels(labels, strength_in_graph(graph, labels), outliers, facts)
+
+
+def _label_agglomerative(corpus: Corpus, how: Clustering) -> Labels:
+    from sklearn.cluster import AgglomerativeClustering
+
+    _refuse_above(corpus, MAX_AGGLOMERATIVE, "use leiden or kmeans")
+    vectors = load_vectors(corpus)[1]
+    if corpus.rows < 2:
+        return Labels(np.zeros(corpus.rows, np.int64))
+    k = how.k or choose_k(vectors[np.random.default_rng(how.seed).permutation(len(vectors))])
+    if k > corpus.rows:
+        raise DataError(f"k is {k}, but there are only {corpus.rows} rows: ask for fewer clusters")
+    labels = AgglomerativeClustering(k, metric="cosine", linkage="average").fit_predict(vectors)
+    return Labels(drop_small(labels, how.min_size), facts={"k": k})
+
+
+def start_kmeans(corpus: Corpus, how: Clustering) -> np.ndarray:
+    """The centres of a sample of the corpus, as many as asked for or as suit it."""
+    _, sample = load_vectors(corpus, MAX_SAMPLE)
+    k = how.k or choose_k(sample[np.random.default_rng(how.seed).permutation(len(sample))])
+    return start_centers(sample, k, how.seed)
+
+
+def _refuse_above(corpus: Corpus, rows: int, advice: str) -> None:
+    if corpus.rows > rows:
+        raise DataError(f"this algorithm takes at most {rows:,} rows, {corpus.name} has {corpus.rows:,}: {advice}")
+
+
+def store_labels(path: str, labels: Labels) -> None:
+    """Commits labels as a file, for workers to read."""
+    arrays = {
+        name: getattr(labels, name)
+        for name in ("labels", "strengths", "outlier_scores")
+        if getattr(labels, name) is not None
+    }
+    sink = io.BytesIO()
+    np.savez(sink, **arrays)
+    commit(path, sink.getvalue())
+
+
+def read_labels(path: str) -> Labels:
+    """Reads them back."""
+    with np.load(io.BytesIO(read_bytes(path) or b"")) as arrays:
+        return Labels(**dict(arrays))
+
+
+def existing_centers(folder: str) -> tuple[np.ndarray, np.ndarray]:
+    """The centres (clusters, dim) of an earlier clustering, and the reach of each cluster."""
+    manifest = read_manifest(f"{folder}/summary")
+    tables = []
+    for part in manifest["parts"]:
+        with open_file(f"{folder}/summary/{part['name']}") as file:
+            tables.append(pq.read_table(file, columns=["cluster", "center", "reach"]))
+    table = pa.concat_tables(tables)
+    table = table.filter(pc.greater_equal(table["cluster"], 0)).sort_by("cluster")
+    if not len(table):
+        raise DataError(f"{folder} has no clusters to assign rows to")
+    centers = table["center"].combine_chunks().flatten().to_numpy().reshape(len(table), -1)
+    return centers, table["reach"].to_numpy()
