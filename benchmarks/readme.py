@@ -85,17 +85,19 @@ def mine_figures() -> str:
         f"{size['of_bare_product']:.2f} times at {size['rows']:,}" for size in result["neighbors"]["sizes"]
     )
     peaks = ", ".join(f"{size['peak_mib']:.0f} MiB at {size['rows']:,}" for size in result["memory"]["sizes"])
-    audit = routed["routed"]["audit"]
+    pairs = routed["pairs"]
+    audit = pairs["routed"]["audit"]
     lines += [
         "",
         f"Cost grows with the power {threshold['exponent']:.2f} of the rows. The nearest {result['neighbors']['k']} of",
         f"every row, without a threshold, take the bare product {neighbors} rows. The exact job's peak",
         f"memory is {peaks} rows.",
         f"Two worker processes are {workers['speed_up_start_up_aside']:.2f} times as fast as one at",
-        f"{workers['rows']:,} rows, start-up aside ({workers['speed_up']:.2f} with it). The routed job at",
-        f"{routed['rows']:,} rows takes {routed['routed']['cpu_s']:.0f} CPU seconds, the exact one",
-        f"{routed['exact']['cpu_s']:.0f}: {routed['cpu_ratio']:.1f} times less, at a measured recall of",
-        f"{audit['recall']:.3f} for neighbours over {audit['min_score']}.",
+        f"{workers['rows']:,} rows, start-up aside ({workers['speed_up']:.2f} with it). Routed mining of pairs over",
+        f"{audit['min_score']} at {routed['rows']:,} rows with {pairs['routes']} routes takes",
+        f"{pairs['routed']['cpu_s']:.0f} CPU seconds, the exact job {pairs['exact']['cpu_s']:.0f}:",
+        f"{pairs['cpu_ratio']:.1f} times less, at a measured recall of {audit['recall']:.3f}. For all neighbours, with",
+        f"{routed['neighbors']['routes']} routes, it is {routed['neighbors']['cpu_ratio']:.1f} times less.",
     ]
     return "\n".join(lines)
 

@@ -51,7 +51,7 @@ def run(options: RunOptions, beam_flags: Sequence[str] = ()) -> dict[str, Any]:
         name = job.__name__.rsplit(".", 1)[-1]
         print(f"[{number}/{len(steps)}] {name}", file=sys.stderr, flush=True)
         start = time.perf_counter()
-        for key, value in job.run(job_options, beam_flags).items():  # type: ignore[attr-defined]
+        for key, value in job.run(job_options, beam_flags).items():
             if key != "seconds":
                 figures[key if key not in figures else f"{name} {key}"] = value
         figures[f"{name} seconds"] = round(time.perf_counter() - start, 1)

@@ -44,7 +44,8 @@ def find_communities(graph: NeighborGraph, min_score: float = 0.75, min_size: in
     """Labels (n,) with the meaning of sentence-transformers' `community_detection`.
 
     A row and its neighbours of at least `min_score` are a community if they are at least `min_size`; large ones come
-    first, and a row is in the first one that has it. The graph must hold all such neighbours.
+    first, a row is in the first one that has it, and then no longer the middle of its own. The graph must hold all
+    such neighbours.
     """
     saturated = graph.saturated(min_score)
     if saturated:
@@ -58,6 +59,8 @@ def find_communities(graph: NeighborGraph, min_score: float = 0.75, min_size: in
     for row in np.argsort(-sizes, kind="stable"):
         if sizes[row] < min_size:
             break
+        if labels[row] != NOISE:
+            continue
         members = np.append(row, graph.indices[row, : sizes[row] - 1])
         members = members[labels[members] == NOISE]
         if len(members) >= min_size:

@@ -28,6 +28,8 @@ def reduce_vectors(vectors: np.ndarray, dim: int = REDUCED_DIM) -> np.ndarray:
     from sklearn.decomposition import PCA
 
     dim = min(dim, *vectors.shape)
+    if len(vectors) < 2:
+        return vectors[:, :dim].astype(np.float64)
     return PCA(dim, svd_solver="covariance_eigh").fit_transform(vectors.astype(np.float64))
 
 

@@ -12,7 +12,7 @@ AUTO_SAMPLE = 5000
 
 
 def start_centers(sample: np.ndarray, k: int, seed: int = 0) -> np.ndarray:
-    """Centres (k, dim) learned on a sample of unit vectors, from a k-means++ start."""
+    """Centres (k, dim) learned on a sample of unit vectors, from the best of three k-means++ starts."""
     from sklearn.cluster import KMeans  # takes a second
 
     if k < 1:
@@ -21,7 +21,7 @@ def start_centers(sample: np.ndarray, k: int, seed: int = 0) -> np.ndarray:
     if k > distinct:
         raise DataError(f"k is {k}, but there are only {distinct} different vectors: ask for fewer clusters")
     with threadpool_limits(1):  # with several threads the order of sums changes the outcome
-        model = KMeans(k, n_init=1, random_state=seed, max_iter=100).fit(sample)
+        model = KMeans(k, n_init=3, random_state=seed, max_iter=100).fit(sample)
     return unit_rows(model.cluster_centers_)[0]
 
 

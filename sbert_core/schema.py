@@ -134,7 +134,8 @@ def clusters_schema(id_type: pa.DataType, dim: int) -> pa.Schema:
             pa.field("separation", pa.float32()),  # 1 - cosine to the nearest other centre
             pa.field("nearest_cluster", pa.int64()),
             pa.field("reach", pa.float32()),  # cosine to the centre that all but one in a hundred rows have
-            pa.field("center", pa.list_(pa.field("item", pa.float32(), nullable=False), dim)),
+            # Zeros for noise: Parquet readers trip over null vectors.
+            pa.field("center", pa.list_(pa.field("item", pa.float32(), nullable=False), dim), nullable=False),
         ]
     )
 

@@ -62,7 +62,7 @@ def test_numbers_are_by_size():
     assert drop_small(np.empty(0, np.int64), 2).tolist() == []
 
 
-@pytest.mark.parametrize("threshold", [0.6, 0.75, 0.9])
+@pytest.mark.parametrize("threshold", [0.5, 0.6, 0.75])
 def test_communities_equal_sentence_transformers(threshold):
     vectors, _ = blobs(6, 40, spread=0.15)
     labels = find_communities(graph_of(vectors, 239), threshold, 5)

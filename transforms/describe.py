@@ -204,7 +204,12 @@ def _summary_table(
         )
     noise = int((labels == NOISE).sum())
     if noise:
-        empty: dict[str, Any] = {"terms": [], "exemplar_ids": [], "exemplar_texts": []}
+        empty: dict[str, Any] = {
+            "terms": [],
+            "exemplar_ids": [],
+            "exemplar_texts": [],
+            "center": [0] * centers.shape[1],
+        }
         rows.append({"cluster": NOISE, "size": noise, "name": "noise", **empty})
     return pa.Table.from_pylist(rows, schema=clusters_schema(ids.type, centers.shape[1]))
 

@@ -43,31 +43,41 @@ def commit(path: str, content: bytes | Callable[[IO[bytes]], None]) -> str:
 
     `content` may be a function that writes it piece by piece. Returns the SHA-256 of what was written.
     """
-    folder, name = posixpath.split(path)
-    make_folder(folder)
-    temporary = f"{folder}/.{name}.{uuid.uuid4().hex}.tmp"
-    with FileSystems.create(temporary, _BINARY, CompressionTypes.UNCOMPRESSED) as file:
-        digesting = _DigestingWriter(file)
+    digest = hashlib.sha256()
+
+    def write(file: BinaryIO) -> None:
+        digesting = _DigestingWriter(file, digest)
         if isinstance(content, bytes):
             digesting.write(content)
         else:
             content(digesting)  # type: ignore[arg-type]
+
+    store(path, write)
+    return digest.hexdigest()
+
+
+def store(path: str, write: Callable[[BinaryIO], None]) -> None:
+    """The same for a file that nobody asks the hash of: what workers leave for each other."""
+    folder, name = posixpath.split(path)
+    make_folder(folder)
+    temporary = f"{folder}/.{name}.{uuid.uuid4().hex}.tmp"
+    with FileSystems.create(temporary, _BINARY, CompressionTypes.UNCOMPRESSED) as file:
+        write(file)
     FileSystems.rename([temporary], [path])
-    return digesting.digest.hexdigest()
 
 
 class _DigestingWriter(io.RawIOBase):
     """Hashes what passes through while it is still in the processor's cache."""
 
-    def __init__(self, file: BinaryIO) -> None:
+    def __init__(self, file: BinaryIO, digest: Any) -> None:
         self._file = file
-        self.digest = hashlib.sha256()
+        self._digest = digest
 
     def writable(self) -> bool:
         return True
 
     def write(self, data: Any) -> int:
-        self.digest.update(data)
+        self._digest.update(data)
         return self._file.write(data)
 
 

@@ -1,7 +1,6 @@
 """Labels for all rows of a corpus: the algorithms of sbert_core on what earlier jobs have written."""
 
 import dataclasses
-import io
 from typing import Any
 
 import numpy as np
@@ -17,7 +16,8 @@ from sbert_core.kmeans import choose_k, start_centers
 from sbert_core.membership import strength_in_graph
 from sbert_core.routing import MAX_SAMPLE, sample_of
 from transforms.corpus import Corpus, ranks_of_block, read_vectors, sorted_ids
-from transforms.files import commit, open_file, read_bytes, read_manifest
+from transforms.files import open_file, read_manifest
+from transforms.neighbors import load_arrays, store_arrays
 
 GRAPH_ALGORITHMS = ("leiden", "hdbscan", "communities", "components")
 ALGORITHMS = (*GRAPH_ALGORITHMS, "hdbscan_reduced", "kmeans", "agglomerative")
@@ -150,15 +150,13 @@ def store_labels(path: str, labels: Labels) -> None:
         for name in ("labels", "strengths", "outlier_scores")
         if getattr(labels, name) is not None
     }
-    sink = io.BytesIO()
-    np.savez(sink, **arrays)
-    commit(path, sink.getvalue())
+    store_arrays(path, arrays)
 
 
 def read_labels(path: str) -> Labels:
     """Reads them back."""
-    with np.load(io.BytesIO(read_bytes(path) or b"")) as arrays:
-        return Labels(**dict(arrays))
+    arrays: dict[str, Any] = load_arrays(path) or {}
+    return Labels(**arrays)
 
 
 def existing_centers(folder: str) -> tuple[np.ndarray, np.ndarray]:

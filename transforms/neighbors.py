@@ -35,7 +35,7 @@ from transforms.corpus import (
     read_columns,
     read_vectors,
 )
-from transforms.files import commit, read_bytes
+from transforms.files import read_bytes, store
 
 PAIRINGS = ("all", "within", "across")
 _CACHED_BYTES = 512 * 2**20
@@ -242,27 +242,33 @@ def _store_turn(path: str, results: list[np.ndarray]) -> None:
     for number, best in enumerate(results):
         arrays[f"places{number}"] = np.flatnonzero(best).astype(np.uint32)
         arrays[f"candidates{number}"] = best[best != EMPTY]
-    commit(path, array_bytes(arrays))
+    store_arrays(path, arrays)
 
 
-def array_bytes(arrays: dict[str, np.ndarray]) -> bytes:
-    """Arrays as the content of a file."""
-    sink = io.BytesIO()
-    np.savez(sink, **arrays)  # type: ignore[arg-type]
-    return sink.getvalue()
+def store_arrays(path: str, arrays: dict[str, np.ndarray]) -> None:
+    """Leaves arrays for other workers, and for the next run if this one dies."""
+    store(path, lambda file: np.savez(file, **arrays))  # type: ignore[arg-type]
+
+
+def load_arrays(path: str) -> dict[str, np.ndarray] | None:
+    """What was stored, if it was."""
+    content = read_bytes(path)
+    if content is None:
+        return None
+    with np.load(io.BytesIO(content)) as arrays:
+        return dict(arrays)
 
 
 def _load_turn(path: str, refs: list[BlockRef], k: int) -> list[np.ndarray] | None:
     """What an earlier run stored of a turn, if it did."""
-    content = read_bytes(path)
-    if content is None:
+    arrays = load_arrays(path)
+    if arrays is None:
         return None
     results = []
-    with np.load(io.BytesIO(content)) as arrays:
-        for number in range(len(arrays.files) // 2):
-            best = np.zeros(refs[number].rows * k, np.uint64)
-            best[arrays[f"places{number}"]] = arrays[f"candidates{number}"]
-            results.append(best.reshape(-1, k))
+    for number in range(len(arrays) // 2):
+        best = np.zeros(refs[number].rows * k, np.uint64)
+        best[arrays[f"places{number}"]] = arrays[f"candidates{number}"]
+        results.append(best.reshape(-1, k))
     return results
 
 

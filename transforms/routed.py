@@ -6,10 +6,9 @@ an audit measures on a random sample of rows how many neighbours were missed.
 
 import dataclasses
 import functools
-import io
 import itertools
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, BinaryIO
 
 import apache_beam as beam
 import numpy as np
@@ -32,8 +31,8 @@ from sbert_core.routing import (
 from sbert_core.topk import TopK, merge_best
 from transforms.audit import AuditNeighbors
 from transforms.corpus import ranks_of_block
-from transforms.files import commit, open_file, read_bytes
-from transforms.neighbors import BestFn, FindNeighbors, Found, Plan, array_bytes, read_block
+from transforms.files import open_file, store
+from transforms.neighbors import BestFn, FindNeighbors, Found, Plan, load_arrays, read_block, store_arrays
 
 CELLS_PER_TURN = 16
 MAX_CROWD = 8  # a cell may have this many times the mean of the rows
@@ -125,8 +124,13 @@ def _route(number: int, plan: Plan, centers: np.ndarray, routes: int) -> tuple[i
     arrays = {"starts": starts, "ranks": block.ranks[rows]}
     if block.groups is not None:
         arrays["groups"] = block.groups[rows]
-    commit(f"{plan.work}/route-{number:06d}.npz", array_bytes(arrays))
-    commit(f"{plan.work}/route-{number:06d}.vectors", block.vectors.numpy()[rows].tobytes())
+    store_arrays(f"{plan.work}/route-{number:06d}.npz", arrays)
+
+    def write(file: BinaryIO) -> None:
+        for start in range(0, len(rows), 1024):
+            file.write(block.vectors.numpy()[rows[start : start + 1024]].data)
+
+    store(f"{plan.work}/route-{number:06d}.vectors", write)
     return number, np.diff(starts)
 
 
@@ -162,16 +166,15 @@ class _CompareCellsFn(beam.DoFn):
         if self._best is None:
             self._best = np.zeros((plan.corpora[0].rows, plan.k), np.uint64)  # (rank, k)
         path = f"{plan.work}/turn-{turn[0]:06d}-{turn[1]:06d}.npz"
-        content = read_bytes(path)
-        if content is None:
-            content = array_bytes(self._compare(plan, turn))
-            commit(path, content)
+        arrays = load_arrays(path)
+        if arrays is None:
+            arrays = self._compare(plan, turn)
+            store_arrays(path, arrays)
         else:
             self._kept.inc()
         self._cells.inc(turn[1] - turn[0])
-        with np.load(io.BytesIO(content)) as arrays:
-            ranks = arrays["ranks"]
-            self._best[ranks] = merge_best([self._best[ranks], arrays["best"]], plan.k)
+        ranks = arrays["ranks"]
+        self._best[ranks] = merge_best([self._best[ranks], arrays["best"]], plan.k)
 
     def _compare(self, plan: Plan, turn: tuple[int, int]) -> dict[str, np.ndarray]:
         """The ranks of all rows of the cells, each once, and the best of each."""
@@ -203,12 +206,7 @@ class _CompareCellsFn(beam.DoFn):
 @functools.lru_cache(maxsize=1)
 def _routes(work: str, blocks: int) -> list[dict[str, np.ndarray]]:
     """Where in the files the rows of each cell are."""
-    routes = []
-    for number in range(blocks):
-        content = read_bytes(f"{work}/route-{number:06d}.npz")
-        with np.load(io.BytesIO(content or b"")) as arrays:
-            routes.append(dict(arrays))
-    return routes
+    return [load_arrays(f"{work}/route-{number:06d}.npz") or {} for number in range(blocks)]
 
 
 def _read_cell(plan: Plan, cell: int) -> Block:
