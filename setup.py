@@ -51,6 +51,8 @@ setup(
         "sentencepiece": ["protobuf", "sentencepiece"],
         # Beam YAML. Beam's own extra wants pandas < 2.4, which its CSV and JSON steps need.
         "yaml": ["docstring-parser>=0.15,<1", "jinja2>=3,<3.2", "jsonschema>=4,<5"],
+        # UMAP before HDBSCAN.
+        "umap": ["umap-learn"],
         # What only benchmarks are compared with.
         "bench": ["bertopic"],
         "dev": [

@@ -34,6 +34,7 @@ def make_cluster(options: ClusterOptions, facts: dict[str, Any] | None = None) -
             min_score=options.min_score,
             min_size=options.min_size,
             min_samples=options.min_samples,
+            reduction=options.reduction,
             k=None if options.k == "auto" else int(options.k),
         ),
         existing=options.clusters,
@@ -86,7 +87,7 @@ def run(options: ClusterOptions, beam_flags: Sequence[str] = ()) -> dict[str, An
     return {
         "rows": corpus.rows,
         "clusters": summary["clusters"],
-        **{name: summary[name] for name in ("resolution", "k") if name in summary},
+        **{name: summary[name] for name in ("resolution", "k", "tree_change") if name in summary},
         **quality,
         "kept from before": "yes" if kept else "no",
         "seconds": round(time.perf_counter() - start, 1),

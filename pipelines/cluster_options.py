@@ -22,6 +22,7 @@ class ClusterOptions:
     k: str = flag("kmeans, agglomerative: how many clusters, or auto", "auto")
     min_size: int = flag("smaller clusters are noise", 5)
     min_samples: int = flag("hdbscan: neighbours that make a place dense", 5)
+    reduction: str = flag("hdbscan_reduced: pca, or umap (with the extra umap)", "pca")
     min_score: float = flag("communities, components: least cosine of rows that belong together", 0.75)
     clusters: str | None = flag("assign rows to the clusters in this folder instead of clustering", None)
     labels_column: str | None = flag("a column of true labels to measure against", None)
@@ -36,6 +37,8 @@ class ClusterOptions:
                 raise DataError(f"--{name} must be at least 1, got {getattr(self, name)}")
         if self.k != "auto" and not (self.k.isdecimal() and int(self.k) > 0):
             raise DataError(f"--k is a number of clusters or auto, got {self.k!r}")
+        if self.reduction not in ("pca", "umap"):
+            raise DataError(f"--reduction is pca or umap, got {self.reduction!r}")
         if self.period not in ("D", "W", "M", "Q", "Y"):
             raise DataError(f"--period is one of D, W, M, Q, Y, got {self.period!r}")
 

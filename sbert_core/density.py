@@ -23,14 +23,29 @@ class Dense:
     outlier_scores: np.ndarray
 
 
-def reduce_vectors(vectors: np.ndarray, dim: int = REDUCED_DIM) -> np.ndarray:
-    """The directions in which vectors differ most: density means little in hundreds of dimensions."""
+def reduce_vectors(vectors: np.ndarray, dim: int = REDUCED_DIM, method: str = "pca", seed: int = 0) -> np.ndarray:
+    """Vectors (n, dim) in few dimensions: density means little in hundreds of them.
+
+    `method` is "pca", or "umap" if umap-learn is installed (the extra `umap`).
+    """
     from sklearn.decomposition import PCA
 
     dim = min(dim, *vectors.shape)
     if len(vectors) < 2:
         return vectors[:, :dim].astype(np.float64)
-    return PCA(dim, svd_solver="covariance_eigh").fit_transform(vectors.astype(np.float64))
+    if method == "pca":
+        return PCA(dim, svd_solver="covariance_eigh").fit_transform(vectors.astype(np.float64))
+    if method != "umap":
+        raise DataError(f"vectors are reduced by pca or umap, not by {method!r}")
+    try:
+        import umap
+    except ImportError as error:
+        raise DataError("umap is not installed: pip install 'sbert-beam[umap]', or reduce by pca") from error
+    dim = min(5, dim, len(vectors) - 2)
+    if dim < 1:
+        return vectors[:, :1].astype(np.float64)
+    model = umap.UMAP(n_components=dim, min_dist=0.0, metric="cosine", random_state=seed, n_jobs=1)
+    return model.fit_transform(vectors).astype(np.float64)
 
 
 def find_dense(vectors: np.ndarray, min_size: int = 15, min_samples: int = 5) -> Dense:
@@ -47,7 +62,7 @@ def find_dense(vectors: np.ndarray, min_size: int = 15, min_samples: int = 5) ->
 def find_dense_in_graph(graph: NeighborGraph, min_size: int = 15, min_samples: int = 5) -> Dense:
     """Clusters the rows of a neighbour graph: HDBSCAN of all pairs, if the spanning tree runs along the graph.
 
-    It does where the graph has enough neighbours; see `spanning_tree`.
+    It does where the graph has enough neighbours; see `tree_change`.
     """
     from hdbscan._hdbscan_linkage import label
     from hdbscan._hdbscan_tree import compute_stability, condense_tree, get_clusters, outlier_scores
@@ -79,6 +94,13 @@ def spanning_tree(graph: NeighborGraph, min_samples: int = 5) -> np.ndarray:
     weights = np.concatenate([tree.data, np.full(count - 1, _APART)])
     order = np.lexsort((others, rows, weights))
     return np.stack([rows[order], others[order], weights[order]], axis=1).astype(np.float64)
+
+
+def tree_change(graph: NeighborGraph, min_samples: int = 5) -> float:
+    """By what share the tree is lighter than that of half the neighbours: near 0, more would change nothing."""
+    half = max(graph.k // 2, min_samples)
+    weights = [spanning_tree(each, min_samples)[:, 2].sum() for each in (graph.nearest(half), graph)]
+    return float(1 - weights[1] / weights[0]) if weights[0] > 0 else 0.0
 
 
 def _distances(scores: np.ndarray) -> np.ndarray:

@@ -17,7 +17,7 @@ from sbert_core.communities import (
     find_leiden,
     number_by_size,
 )
-from sbert_core.density import find_dense, find_dense_in_graph, reduce_vectors, spanning_tree
+from sbert_core.density import find_dense, find_dense_in_graph, reduce_vectors, spanning_tree, tree_change
 from sbert_core.errors import DataError
 from sbert_core.graph import NeighborGraph
 from sbert_core.kmeans import add_up, assign, choose_k, move_centers, start_centers
@@ -131,6 +131,23 @@ def test_spanning_tree_is_the_lightest():
     assert len(tree) == 199
     with pytest.raises(DataError, match="min_samples"):
         spanning_tree(graph_of(vectors, 3), 5)
+
+
+def test_tree_change_tells_whether_there_are_enough_neighbors():
+    vectors, _ = blobs(6, 60, spread=0.2)
+    assert tree_change(graph_of(vectors, 10), 5) > 1e-3
+    assert tree_change(graph_of(vectors, 359), 5) == pytest.approx(0, abs=1e-6)
+
+
+def test_umap():
+    vectors, truth = blobs(6, 60)
+    try:
+        import umap  # noqa: F401
+    except ImportError:
+        with pytest.raises(DataError, match="umap is not installed"):
+            reduce_vectors(vectors, method="umap")
+        return
+    assert adjusted_rand_score(truth, find_dense(reduce_vectors(vectors, method="umap"), 15, 5).labels) > 0.8
 
 
 def test_hdbscan_of_reduced_vectors():

@@ -78,7 +78,7 @@ def test_constraints_name_every_dependency():
         if line and not line.startswith("#")
     }
     requirements = map(Requirement, importlib.metadata.requires("sbert-beam") or [])
-    optional = {'extra == "gcp"', 'extra == "aws"', 'extra == "bench"'}
+    optional = {f'extra == "{name}"' for name in ("gcp", "aws", "umap", "bench")}
     wanted = {r.name.lower().replace("_", "-") for r in requirements if str(r.marker) not in optional}
     assert wanted <= pinned
 

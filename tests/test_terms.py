@@ -6,9 +6,9 @@ from collections import Counter
 import numpy as np
 import pytest
 
+from sbert_core.exemplars import choose_exemplars
 from sbert_core.terms import (
     ClusterTerms,
-    choose_exemplars,
     class_tf_idf,
     common_terms,
     count_terms,

@@ -12,10 +12,11 @@ import pyarrow as pa
 
 from sbert_core.communities import NOISE, SAMPLE
 from sbert_core.density import reduce_vectors
+from sbert_core.exemplars import choose_exemplars
 from sbert_core.membership import link_centers, nearest_centers, strength_by_centers
 from sbert_core.quality import density_quality, quality_with_labels, quality_without_labels
 from sbert_core.schema import assignments_schema, clusters_schema, over_time_schema
-from sbert_core.terms import choose_exemplars, count_terms, merge_counts, name_clusters, terms_over_time
+from sbert_core.terms import count_terms, merge_counts, name_clusters, terms_over_time
 from transforms.corpus import ranks_of_block, read_columns, read_vectors, sorted_ids, take_rows
 from transforms.files import commit
 from transforms.label import load_vectors, read_labels

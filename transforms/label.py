@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from sbert_core.communities import SAMPLE, choose_resolution, drop_small, find_communities, find_components, find_leiden
-from sbert_core.density import find_dense, find_dense_in_graph, reduce_vectors
+from sbert_core.density import find_dense, find_dense_in_graph, reduce_vectors, tree_change
 from sbert_core.errors import DataError
 from sbert_core.graph import NeighborGraph
 from sbert_core.kmeans import choose_k, start_centers
@@ -34,6 +34,7 @@ class Clustering:
     min_score: float = 0.75  # communities, components
     min_size: int = 5  # smaller clusters are noise
     min_samples: int = 5  # hdbscan
+    reduction: str = "pca"  # hdbscan_reduced; or umap
     k: int | None = None  # kmeans, agglomerative; None: chosen
     seed: int = 0
 
@@ -92,17 +93,19 @@ def label_rows(corpus: Corpus, neighbors: str, how: Clustering) -> Labels:
         return _label_graph(load_graph(neighbors, corpus), corpus, how)
     if how.algorithm == "hdbscan_reduced":
         _refuse_above(corpus, MAX_REDUCED, "use hdbscan, which works on the neighbour graph")
-        dense = find_dense(reduce_vectors(load_vectors(corpus)[1]), how.min_size, how.min_samples)
+        reduced = reduce_vectors(load_vectors(corpus)[1], method=how.reduction, seed=how.seed)
+        dense = find_dense(reduced, how.min_size, how.min_samples)
         return Labels(dense.labels, dense.strengths.astype(np.float32), dense.outlier_scores)
     return _label_agglomerative(corpus, how)
 
 
 def _label_graph(graph: NeighborGraph, corpus: Corpus, how: Clustering) -> Labels:
     facts: dict[str, Any] = {}
-    outliers = None
     if how.algorithm == "hdbscan":
         dense = find_dense_in_graph(graph, how.min_size, how.min_samples)
-        return Labels(dense.labels, dense.strengths.astype(np.float32), dense.outlier_scores)
+        if len(graph) > how.min_samples:
+            facts["tree_change"] = tree_change(graph, how.min_samples)
+        return Labels(dense.labels, dense.strengths.astype(np.float32), dense.outlier_scores, facts)
     if how.algorithm == "communities":
         labels = find_communities(graph, how.min_score, how.min_size)
     elif how.algorithm == "components":
@@ -114,7 +117,7 @@ def _label_graph(graph: NeighborGraph, corpus: Corpus, how: Clustering) -> Label
         else:
             facts["resolution"], labels = how.resolution, find_leiden(graph, how.resolution, how.seed)
         labels = drop_small(labels, how.min_size)
-    return Labels(labels, strength_in_graph(graph, labels), outliers, facts)
+    return Labels(labels, strength_in_graph(graph, labels), facts=facts)
 
 
 def _label_agglomerative(corpus: Corpus, how: Clustering) -> Labels:
