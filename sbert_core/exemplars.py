@@ -2,6 +2,8 @@
 
 import numpy as np
 
+_TINY = np.finfo(np.float64).tiny
+
 
 def choose_exemplars(vectors: np.ndarray, centroid: np.ndarray, count: int = 5, diversity: float = 0.3) -> list[int]:
     """The rows of `vectors` (n, dim) that show a cluster best: near `centroid` (dim,), but not like one another.

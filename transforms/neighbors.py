@@ -197,7 +197,7 @@ class _CompareFn(beam.DoFn):
         for key, block, valid in zip(keys, blocks, some, strict=False):
             floors = self._floors.get((plan.work, *key))
             if floors is not None:
-                floors = floors[valid] if (floors > plan.min_score).any() else None
+                floors = floors[valid] if (floors > np.float32(plan.min_score)).any() else None
             bests.append(TopK(len(block), plan.k, plan.min_score, floors))
         wanted = bests if plan.both_sides or len(plan.corpora) == 1 else bests[:1]
         same_group = None if plan.pairing == "all" else plan.pairing == "within"
