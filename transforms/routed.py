@@ -28,7 +28,7 @@ from sbert_core.routing import (
     nearest_cells,
     sample_of,
 )
-from sbert_core.topk import TopK, merge_best
+from sbert_core.topk import EMPTY, TopK, merge_best
 from transforms.audit import AuditNeighbors
 from transforms.corpus import ranks_of_block
 from transforms.files import open_file, store
@@ -185,7 +185,9 @@ class _CompareCellsFn(beam.DoFn):
             collected = TopK(len(block), plan.k, plan.min_score)
             compare(block, block, collected, same_group=same_group)
             self._cosines.inc(len(block) ** 2)
-            found.append((block.ranks, collected.best()))
+            best = collected.best()
+            some = best[:, 0] != EMPTY
+            found.append((block.ranks[some], best[some]))
         ranks = np.unique(np.concatenate([ranks for ranks, _ in found]))
         merged = np.zeros((len(ranks), plan.k), np.uint64)
         for own, best in found:
