@@ -18,8 +18,10 @@ from pipelines import embed, mine
 from pipelines.cli import main
 from pipelines.embed_options import EmbedOptions
 from pipelines.mine_options import MineOptions
+from sbert_core.cross_encoder import CrossEncoder
 from sbert_core.errors import DataError, JobError
 from sbert_core.schema import FINGERPRINT_KEY, AddedColumns
+from tests.test_cross_encoder import make_classifier
 from transforms.corpus import open_corpus, rank_rows, read_vectors, take_rows
 
 DEMO = Path(__file__).parents[1] / "demo"
@@ -153,6 +155,19 @@ def test_lexical_overlap_drops_near_copies(tmp_path):
     pattern = write_vectors(tmp_path / "in", np.ones((3, 4), np.float32), text=texts)
     run(pattern, tmp_path / "out", max_lexical_overlap=0.9)
     assert pair_ids(tmp_path / "out") == [("r00000", "r00002"), ("r00001", "r00002")]
+
+
+def test_cross_encoder_scores_pairs(tmp_path):
+    judge = make_classifier(tmp_path / "judge")
+    texts = [f"a man is playing the flute {'again ' * (row % 5)}" for row in range(12)]
+    pattern = write_vectors(tmp_path / "in", clustered(12, 4), text=texts)
+    run(pattern, tmp_path / "plain", min_score=0.3)
+    run(pattern, tmp_path / "judged", min_score=0.3, cross_encoder=str(judge))
+    plain, judged = (read(tmp_path / name, "pairs") for name in ("plain", "judged"))
+    pairs = list(zip(judged["text_a"].to_pylist(), judged["text_b"].to_pylist(), strict=True))
+    assert np.allclose(judged["score"], CrossEncoder.load(str(judge)).score(pairs), atol=1e-6)
+    assert (np.diff(judged["score"].to_numpy()) <= 0).all()
+    assert sorted(judged["cosine"].to_pylist()) == sorted(plain["cosine"].to_pylist())
 
 
 @pytest.mark.parametrize("index", ["exact", "routed"])
