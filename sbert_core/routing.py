@@ -42,16 +42,17 @@ def learn_cells(sample: np.ndarray, cells: int, max_share: float) -> np.ndarray:
 
 
 def _centers(sample: np.ndarray, cells: int) -> np.ndarray:
-    distinct = np.unique(sample, axis=0)
-    if len(distinct) <= cells:
-        return distinct
+    if len(sample) <= 2 * cells:  # there may be too few different vectors
+        sample = np.unique(sample, axis=0)
+    if len(sample) <= cells:
+        return sample
     from sklearn.cluster import KMeans  # takes a second, and few workers learn
     from sklearn.exceptions import ConvergenceWarning
 
     # One thread: with several, the order of their sums changes the outcome.
     with threadpool_limits(1), warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        means = KMeans(cells, init="random", n_init=1, max_iter=5, random_state=0).fit(distinct)
+        means = KMeans(cells, init="random", n_init=1, max_iter=5, random_state=0).fit(sample)
     return unit_rows(means.cluster_centers_)[0]
 
 

@@ -180,8 +180,11 @@ class _CompareFn(beam.DoFn):
             self._kept.inc()
         self._turns.inc()
         for key, best in zip(keys, results, strict=False):
-            parts = [self._found[key], best] if key in self._found else [best]
-            self._found[key] = merge_best(parts, plan.k)
+            if key in self._found:
+                some = best[:, 0] != EMPTY  # with a threshold most rows find nothing in most turns
+                self._found[key][some] = merge_best([self._found[key][some], best[some]], plan.k)
+            else:
+                self._found[key] = best
             self._floors[(plan.work, *key)] = floors_of(self._found[key], plan.min_score)
 
     def finish_bundle(self) -> Iterator[WindowedValue]:
