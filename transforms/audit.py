@@ -11,7 +11,7 @@ from sbert_core.cosine import Block, compare
 from sbert_core.routing import recall_interval, sample_of
 from sbert_core.topk import EMPTY, TopK, ranks_of, scores_of
 from transforms.corpus import ranks_of_block
-from transforms.neighbors import BestFn, Found, Plan, read_block
+from transforms.neighbors import BestFn, Found, Plan, cached_block
 
 
 @dataclasses.dataclass(kw_only=True, eq=False)
@@ -51,7 +51,7 @@ class AuditNeighbors(beam.PTransform):
 def _audited_rows(number: int, plan: Plan, wanted: int) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
     """The rows of a block that the audit looks up: ranks, vectors and groups."""
     corpus = plan.corpora[0]
-    block, _ = read_block(corpus, corpus.blocks[number], plan.group_column)
+    block, _ = cached_block(corpus, number, plan.group_column)
     chosen = sample_of(block.ranks, corpus.rows, wanted, seed=1)
     groups = None if block.groups is None else block.groups[chosen]
     return block.ranks[chosen], block.vectors.numpy()[chosen], groups
@@ -60,7 +60,7 @@ def _audited_rows(number: int, plan: Plan, wanted: int) -> tuple[np.ndarray, np.
 def _search_sample(number: int, plan: Plan, sample: list[tuple[np.ndarray, np.ndarray, Any]]) -> np.ndarray:
     """The exact best of the audited rows (in the order of their ranks) in one block."""
     corpus = plan.corpora[0]
-    block, _ = read_block(corpus, corpus.blocks[number], plan.group_column)
+    block, _ = cached_block(corpus, number, plan.group_column)
     ranks = np.concatenate([part[0] for part in sample])
     order = np.argsort(ranks)
     groups = np.concatenate([part[2] for part in sample])[order] if plan.group_column else None

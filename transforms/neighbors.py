@@ -9,6 +9,7 @@ import dataclasses
 import hashlib
 import io
 import json
+import threading
 from collections.abc import Iterable, Iterator
 from itertools import combinations_with_replacement, product
 from typing import Any
@@ -160,7 +161,6 @@ class _CompareFn(beam.DoFn):
 
     def setup(self) -> None:
         torch.set_num_threads(self._threads)
-        self._blocks: collections.OrderedDict[tuple[str, int], tuple[Block, np.ndarray]] = collections.OrderedDict()
         self._floors: dict[tuple[str, int, int], np.ndarray] = {}
 
     def start_bundle(self) -> None:
@@ -193,7 +193,8 @@ class _CompareFn(beam.DoFn):
         self._found = {}
 
     def _compare(self, plan: Plan, keys: list[tuple[int, int]], refs: list[BlockRef]) -> list[np.ndarray]:
-        blocks, some = zip(*(self._block(plan, *key) for key in keys), strict=True)
+        found = [cached_block(plan.corpora[side], number, plan.group_column) for side, number in keys]
+        blocks, some = zip(*found, strict=True)
         if keys[0] == keys[1]:
             blocks, keys = (blocks[0], blocks[0]), keys[:1]
         bests = []
@@ -212,19 +213,24 @@ class _CompareFn(beam.DoFn):
             results.append(result)
         return results
 
-    def _block(self, plan: Plan, side: int, number: int) -> tuple[Block, np.ndarray]:
-        """Reads a block, or finds it among those read last."""
-        corpus = plan.corpora[side]
-        key = (corpus.work, number)
-        if key not in self._blocks:
-            self._blocks[key] = read_block(corpus, corpus.blocks[number], plan.group_column)
-            while (
-                len(self._blocks) > 2
-                and sum(block.vectors.nbytes for block, _ in self._blocks.values()) > _CACHED_BYTES
-            ):
-                self._blocks.popitem(last=False)
-        self._blocks.move_to_end(key)
-        return self._blocks[key]
+
+_cache: collections.OrderedDict[tuple[str, int, str | None], tuple[Block, np.ndarray]] = collections.OrderedDict()
+_cache_lock = threading.Lock()
+
+
+def cached_block(corpus: Corpus, number: int, group_column: str | None) -> tuple[Block, np.ndarray]:
+    """Reads a block, or finds it among those this process read last: steps that follow each other share them."""
+    key = (corpus.work, number, group_column)
+    with _cache_lock:
+        if key in _cache:
+            _cache.move_to_end(key)
+            return _cache[key]
+    found = read_block(corpus, corpus.blocks[number], group_column)
+    with _cache_lock:
+        _cache[key] = found
+        while sum(block.vectors.nbytes for block, _ in _cache.values()) > _CACHED_BYTES:
+            _cache.popitem(last=False)
+    return found
 
 
 def read_block(corpus: Corpus, ref: BlockRef, group_column: str | None) -> tuple[Block, np.ndarray]:

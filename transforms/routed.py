@@ -32,7 +32,7 @@ from sbert_core.topk import EMPTY, TopK, merge_best
 from transforms.audit import AuditNeighbors
 from transforms.corpus import ranks_of_block
 from transforms.files import open_file, store
-from transforms.neighbors import BestFn, FindNeighbors, Found, Plan, load_arrays, read_block, store_arrays
+from transforms.neighbors import BestFn, FindNeighbors, Found, Plan, cached_block, load_arrays, store_arrays
 
 CELLS_PER_TURN = 16
 MAX_CROWD = 8  # a cell may have this many times the mean of the rows
@@ -99,7 +99,7 @@ def _sample(number: int, plan: Plan, cells: int) -> tuple[np.ndarray, np.ndarray
     """The rows of a block that cells are learned on: ranks and vectors."""
     corpus = plan.corpora[0]
     wanted = min(SAMPLE_PER_CELL * (cells or cells_for(corpus.rows)), MAX_SAMPLE)
-    block, _ = read_block(corpus, corpus.blocks[number], None)
+    block, _ = cached_block(corpus, number, plan.group_column)
     chosen = sample_of(block.ranks, corpus.rows, wanted)
     return block.ranks[chosen], block.vectors.numpy()[chosen]
 
@@ -116,7 +116,7 @@ def _learn(samples: list[tuple[np.ndarray, np.ndarray]], plan: Plan, cells: int)
 def _route(number: int, plan: Plan, centers: np.ndarray, routes: int) -> tuple[int, np.ndarray]:
     """Writes a block's rows sorted by cell, each to its nearest cells; returns how many each cell got."""
     corpus = plan.corpora[0]
-    block, _ = read_block(corpus, corpus.blocks[number], plan.group_column)
+    block, _ = cached_block(corpus, number, plan.group_column)
     cells = nearest_cells(block.vectors.numpy(), centers, routes)
     order = np.argsort(cells.ravel(), kind="stable")
     rows = order // max(cells.shape[1], 1)
