@@ -1,5 +1,7 @@
 """Clusters of the neighbour graph: Leiden communities, sentence-transformers' communities, connected components."""
 
+import ctypes
+
 import numpy as np
 from scipy import sparse
 from scipy.sparse.csgraph import connected_components
@@ -76,6 +78,8 @@ def find_leiden(graph: NeighborGraph, resolution: float = 1.0, seed: int = 0) ->
     matrix = graph.adjacency()
     if not matrix.nnz:
         return np.arange(len(graph))
+    # Its refinement draws from the C library, whatever the random state: seeded, the same graph gives the same labels.
+    ctypes.CDLL(None).srand(seed + 1)
     return Leiden(resolution, random_state=seed, sort_clusters=False).fit_predict(sparse.csr_matrix(matrix))
 
 

@@ -94,6 +94,9 @@ def test_leiden_finds_blobs_and_is_the_same_again():
     labels = find_leiden(graph, 1.0)
     assert adjusted_rand_score(truth, labels) > 0.95
     assert np.array_equal(labels, find_leiden(graph, 1.0))
+    loose = graph_of(blobs(4, 300, spread=0.5)[0])  # no clear clusters: chance decides
+    assert np.array_equal(find_leiden(loose, 4.0), find_leiden(loose, 4.0))
+    assert not np.array_equal(find_leiden(loose, 4.0, seed=1), find_leiden(loose, 4.0, seed=2))
     assert len(np.unique(find_leiden(graph, 8.0))) > len(np.unique(labels))
 
 
