@@ -72,7 +72,7 @@ def mine_figures() -> str:
     lines = [
         f"Mining all pairs with a cosine of at least {threshold['threshold']} among real sentences, 384 dimensions,",
         f"CPU time on one thread, against sentence-transformers {versions['sentence-transformers']} and faiss",
-        f"{versions['faiss-cpu']}; the pairs that differ: {unlike['sentence_transformers']} from sentence-transformers,",
+        f"{versions['faiss-cpu']}; pairs that differ: {unlike['sentence_transformers']} from sentence-transformers,",
         f"{unlike['faiss_flat']} from faiss flat, {threshold['sizes'][0]['pairs_unlike_float64']} from float64:",
         "",
         "| rows | pairs | CPU s | of the bare product | sentence-transformers | faiss flat | faiss IVF (recall) |",
