@@ -16,7 +16,7 @@ from pipelines.execute import execute, new_pipeline
 from sbert_core.errors import DataError
 from transforms.clusters import ClusterCorpus
 from transforms.corpus import open_corpus
-from transforms.files import MANIFEST, delete_leftovers, read_manifest
+from transforms.files import delete_leftovers, read_manifest, source_of, withdraw
 from transforms.label import GRAPH_ALGORITHMS, Clustering
 
 
@@ -68,13 +68,10 @@ def run(options: ClusterOptions, beam_flags: Sequence[str] = ()) -> dict[str, An
         sources.append(read_manifest(f"{options.clusters}/summary")["source"])
     facts = _facts(options, sources)
     known = [f"{options.folder}/{name}" for name in options.results]
-    kept = all(FileSystems.exists(f"{folder}/{MANIFEST}") for folder in known) and all(
-        read_manifest(folder)["source"] == facts["source"] for folder in known
-    )
+    kept = all(source_of(folder) == facts["source"] for folder in known)
     if not kept:
         for folder in known:
-            if FileSystems.exists(f"{folder}/{MANIFEST}"):
-                FileSystems.delete([f"{folder}/{MANIFEST}"])
+            withdraw(folder)
         root = new_pipeline(beam_flags, options.workers)
         build(root, options, facts)
         execute(root, lambda: ". The same command starts again")

@@ -18,7 +18,7 @@ from pipelines.progress import Progress
 from sbert_core.cores import usable_cores
 from transforms.corpus import open_corpus
 from transforms.duplicates import GroupDuplicates
-from transforms.files import MANIFEST, commit, delete_leftovers, read_manifest
+from transforms.files import commit, delete_leftovers, read_manifest, source_of, withdraw
 from transforms.mined import WriteNeighbors
 from transforms.neighbors import FindNeighbors
 from transforms.paraphrases import MineParaphrases
@@ -85,12 +85,10 @@ def run(options: MineOptions, beam_flags: Sequence[str] = ()) -> dict[str, Any]:
     facts = _facts(options, [corpus.digest for corpus in corpora])
     root = new_pipeline(beam_flags, options.workers)
     build(root, options, facts)
-    kept = _known(options) == [facts["source"]] * len(options.results)
+    kept = all(source_of(options.folder(name)) == facts["source"] for name in options.results)
     if not kept:
         for name in options.results:
-            path = f"{options.folder(name)}/{MANIFEST}"
-            if FileSystems.exists(path):
-                FileSystems.delete([path])
+            withdraw(options.folder(name))
         work = options.folder("_mine")
         with _progress(options):
             counters = execute(root, lambda: f". What was compared is safe in {work}: the same command goes on from it")
@@ -122,12 +120,6 @@ def _facts(options: MineOptions, digests: list[str]) -> dict[str, Any]:
     source = hashlib.sha256(json.dumps([digests, settings], sort_keys=True).encode()).hexdigest()
     versions = {package: version(package) for package in ("sbert-beam", "torch", "pyarrow")}
     return {"settings": settings, "source": source, "versions": versions}
-
-
-def _known(options: MineOptions) -> list[str]:
-    """What the results that are there were made of."""
-    folders = [options.folder(name) for name in options.results]
-    return [read_manifest(folder)["source"] for folder in folders if FileSystems.exists(f"{folder}/{MANIFEST}")]
 
 
 def _progress(options: MineOptions) -> contextlib.AbstractContextManager[Any]:

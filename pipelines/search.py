@@ -19,7 +19,7 @@ from sbert_core.encoder import SentenceEncoder
 from sbert_core.errors import DataError
 from transforms.corpus import Corpus, open_corpus, rank_rows
 from transforms.encode import EncodeSentences
-from transforms.files import MANIFEST, delete_leftovers, read_manifest
+from transforms.files import MANIFEST, delete_leftovers, read_manifest, withdraw
 from transforms.search import SearchCorpus, describe_hits, search_here
 
 TEXT_WIDTH = 100
@@ -97,9 +97,7 @@ def _search_files(
         overwrite=True,
     )
     asked = embed.run(embed_options, beam_flags, encode)
-    path = f"{options.folder}/{MANIFEST}"
-    if FileSystems.exists(path):
-        FileSystems.delete([path])
+    withdraw(options.folder)
     root = new_pipeline(beam_flags, options.workers)
     build(root, options, queries)
     execute(root, lambda: f". The queries are encoded in {queries}: the same command goes on from there")

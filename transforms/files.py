@@ -123,9 +123,22 @@ def read_manifest(folder: str) -> dict[str, Any]:
     """Reads the manifest of a dataset; one that is not there means the job did not finish."""
     content = read_bytes(f"{folder}/{MANIFEST}")
     if content is None:
-        raise DataError(f"{folder} has no {MANIFEST}: the job that writes it has not finished")
+        raise DataError(
+            f"{folder} has no {MANIFEST}: the job that writes it has not finished, or it is not the dataset"
+        )
     manifest: dict[str, Any] = json.loads(content)
     return manifest
+
+
+def source_of(folder: str) -> str | None:
+    """What a finished dataset says it was made of, or None if there is none."""
+    return read_manifest(folder)["source"] if FileSystems.exists(f"{folder}/{MANIFEST}") else None
+
+
+def withdraw(folder: str) -> None:
+    """Takes back a dataset before it is changed: without its manifest it is none."""
+    if FileSystems.exists(f"{folder}/{MANIFEST}"):
+        FileSystems.delete([f"{folder}/{MANIFEST}"])
 
 
 def delete_leftovers(folder: str, keep: Iterable[str]) -> None:
