@@ -28,9 +28,8 @@ from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
 
 from benchmarks.measure import machine, measure_sections, memory_mib
 from sbert_core import SentenceEncoder, find_neighbors
-from sbert_core.communities import SAMPLE, choose_resolution, drop_small
+from sbert_core.communities import drop_small, find_groups
 from sbert_core.graph import NeighborGraph
-from sbert_core.routing import sample_of
 
 TOPIC_SETS = ("trec", "snips", "ag_news_test", "banking77", "clinc150")
 NEIGHBORS, MIN_SIZE = 32, 5
@@ -69,8 +68,7 @@ def graph_of(vectors: np.ndarray) -> NeighborGraph:
 
 def cluster_graph(graph: NeighborGraph, vectors: np.ndarray) -> np.ndarray:
     """Our default, as the cluster job does it."""
-    sample = np.flatnonzero(sample_of(np.arange(len(graph)), len(graph), SAMPLE))
-    return drop_small(choose_resolution(graph, sample, vectors[sample])[1], MIN_SIZE)
+    return drop_small(find_groups(graph, vectors)[1], MIN_SIZE)
 
 
 def cluster_bertopic(texts: list[str], vectors: np.ndarray) -> np.ndarray:

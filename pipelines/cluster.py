@@ -19,6 +19,8 @@ from transforms.corpus import open_corpus
 from transforms.files import delete_leftovers, read_manifest, source_of, withdraw
 from transforms.label import GRAPH_ALGORITHMS, Clustering
 
+_DECIDED = ("resolution", "k", "neighbors", "tree_change")  # on the way, and told at the end
+
 
 def make_cluster(options: ClusterOptions, facts: dict[str, Any] | None = None) -> ClusterCorpus:
     """The step these options ask for."""
@@ -84,12 +86,20 @@ def run(options: ClusterOptions, beam_flags: Sequence[str] = ()) -> dict[str, An
     return {
         "rows": corpus.rows,
         "clusters": summary["clusters"],
-        **{name: summary[name] for name in ("resolution", "k", "tree_change") if name in summary},
+        **{name: summary[name] for name in _DECIDED if name in summary},
+        **_advice(summary),
         **quality,
         "kept from before": "yes" if kept else "no",
         "seconds": round(time.perf_counter() - start, 1),
         "clusters/": options.folder,
     }
+
+
+def _advice(summary: dict[str, Any]) -> dict[str, str]:
+    """What to do about a tree that more neighbours might change."""
+    if summary.get("tree_exact", True):
+        return {}
+    return {"tree": f"may not be exact with {summary['neighbors']} neighbours of each row: mine with a larger --top_k"}
 
 
 def _facts(options: ClusterOptions, sources: list[str]) -> dict[str, Any]:

@@ -27,6 +27,11 @@ class NeighborGraph:
         """Places for neighbours of each row."""
         return self.indices.shape[1]
 
+    @property
+    def complete(self) -> bool:
+        """Whether each row has a place for every other."""
+        return self.k >= len(self) - 1
+
     def nearest(self, k: int) -> "NeighborGraph":
         """The same graph with fewer neighbours."""
         return NeighborGraph(self.indices[:, :k], self.scores[:, :k])
@@ -41,7 +46,7 @@ class NeighborGraph:
 
     def saturated(self, min_score: float) -> int:
         """How many rows have as many neighbours of at least this score as there are places: they may have more."""
-        return int((self.scores[:, -1] >= min_score).sum()) if len(self) and self.k else 0
+        return 0 if self.complete or not self.k else int((self.scores[:, -1] >= min_score).sum())
 
     def adjacency(self, min_score: float = 0.0) -> sparse.csr_array:
         """A symmetric matrix (n, n) of cosines above `min_score`."""

@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import hdbscan
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -16,6 +17,7 @@ from pipelines.mine_options import MineOptions
 from sbert_core.errors import DataError, JobError
 from sbert_core.schema import FINGERPRINT_KEY, AddedColumns
 from tests.test_clustering import blobs
+from transforms import label
 from transforms.write import Part, write_manifest
 
 WORDS = ("parcel", "refund", "invoice", "password", "battery", "zipper", "coupon", "garden")
@@ -130,6 +132,34 @@ def test_shards_blocks_and_workers_have_no_effect(tmp_path, corpus, algorithm):
         rounded = {"center", "cohesion", "reach", "separation", "strength", "distance"}
         drop = [column for column in found.column_names if column in rounded]
         assert found.drop_columns(drop).equals(expected.drop_columns(drop))
+
+
+def test_hdbscan_finds_more_neighbors_until_its_tree_is_exact(tmp_path, monkeypatch):
+    vectors, truth = blobs(6, 60, spread=0.2)
+    folder = make_corpus(tmp_path, vectors, truth, mined=False)
+    mine.run(MineOptions(input=str(folder / "embeddings"), output=str(folder), top_k=5))
+    figures = run(folder, algorithm="hdbscan", min_size=15)
+    assert figures["neighbors"] > 5
+    assert figures["tree_change"] <= 1e-6 or figures["neighbors"] == 256
+    exact = hdbscan.HDBSCAN(min_cluster_size=15, min_samples=5, algorithm="generic", approx_min_span_tree=False)
+    expected = exact.fit_predict(vectors.astype(np.float64))
+    assert adjusted_rand_score(expected, read(folder, "assignments").sort_by("id")["cluster"].to_numpy()) >= 0.95
+    monkeypatch.setattr(label, "MAX_COMPARED", 359)
+    figures = run(folder, tmp_path / "large", algorithm="hdbscan", min_size=15)
+    assert figures["neighbors"] == 5
+    assert "larger --top_k" in figures["tree"]
+
+
+def test_communities_find_more_neighbors_until_they_have_all(tmp_path, monkeypatch):
+    vectors, truth = blobs(3, 60, spread=0.05)
+    folder = make_corpus(tmp_path, vectors, truth, mined=False)
+    mine.run(MineOptions(input=str(folder / "embeddings"), output=str(folder), top_k=10))
+    figures = run(folder, algorithm="communities", labels_column="gold")
+    assert figures["neighbors"] == 80
+    assert figures["ari"] == 1
+    monkeypatch.setattr(label, "MAX_COMPARED", 179)
+    with pytest.raises((DataError, JobError), match="larger --top_k"):
+        run(folder, tmp_path / "large", algorithm="communities")
 
 
 def test_second_run_and_changes(tmp_path, corpus):

@@ -1,5 +1,7 @@
 """The algorithms of clustering against their references, on small data."""
 
+import sys
+
 import hdbscan
 import numpy as np
 import pytest
@@ -14,13 +16,15 @@ from sbert_core.communities import (
     drop_small,
     find_communities,
     find_components,
+    find_groups,
     find_leiden,
     number_by_size,
+    smooth_vectors,
 )
 from sbert_core.density import find_dense, find_dense_in_graph, reduce_vectors, spanning_tree, tree_change
 from sbert_core.errors import DataError
 from sbert_core.graph import NeighborGraph
-from sbert_core.kmeans import add_up, assign, choose_k, move_centers, start_centers
+from sbert_core.kmeans import add_up, assign, choose_k, move_centers, settle, start_centers
 from sbert_core.membership import link_centers, nearest_centers, strength_by_centers, strength_in_graph
 from sbert_core.mining import find_neighbors
 from sbert_core.quality import density_quality, quality_with_labels, quality_without_labels
@@ -80,6 +84,7 @@ def test_communities_need_all_neighbors():
     vectors, _ = blobs(2, 40, spread=0.05)
     with pytest.raises(DataError, match="may have more"):
         find_communities(graph_of(vectors, 10), 0.75, 5)
+    assert graph_of(np.ones((30, 4), np.float32), 29).saturated(0.75) == 0  # there are no more rows
 
 
 def test_components():
@@ -103,10 +108,48 @@ def test_leiden_finds_blobs_and_is_the_same_again():
 @pytest.mark.parametrize("clusters", [3, 12])
 def test_resolution_is_chosen_without_labels(clusters):
     vectors, truth = blobs(clusters, 60)
-    sample = np.arange(0, len(vectors), 2)
-    resolution, labels = choose_resolution(graph_of(vectors), sample, vectors[sample])
-    assert adjusted_rand_score(truth, labels) > 0.9
-    assert resolution > 0
+    graph = graph_of(vectors)
+    resolution, labels = find_groups(graph, vectors)
+    assert resolution == choose_resolution(graph, vectors)
+    assert adjusted_rand_score(truth, labels) > 0.95
+    assert np.array_equal(labels, find_groups(graph, vectors)[1])
+    assert find_groups(graph, vectors, resolution=8.0)[0] == 8.0
+
+
+def test_resolution_of_what_has_no_halves_is_one():
+    assert choose_resolution(graph_of(np.ones((1, 4), np.float32)), np.ones((1, 4), np.float32)) == 1
+    assert choose_resolution(graph_of(np.ones((30, 4), np.float32)), np.ones((30, 4), np.float32)) == 1
+
+
+def test_chance_does_not_look_like_clusters():
+    vectors, _ = blobs(6, 100, spread=0.3)  # Leiden cuts them ever finer
+    resolution, labels = find_groups(graph_of(vectors, 16), vectors)
+    assert len(np.unique(labels)) < len(np.unique(find_leiden(graph_of(vectors, 16), 22.0))) / 2
+    assert resolution < 22
+
+
+def test_settling_moves_rows_to_the_nearest_center():
+    vectors, truth = blobs(4, 50)
+    wrong = np.where(np.arange(200) % 5 == 0, (truth + 1) % 4, truth) * 7  # names need not be in a row
+    labels, centers = settle(vectors, wrong)
+    assert adjusted_rand_score(truth, labels) == 1
+    assert np.array_equal(labels, assign(vectors, centers)[0])
+    blind = np.concatenate([vectors, np.zeros((1, 24), np.float32)])
+    assert (settle(blind, np.append(truth, 9))[0] == 4).sum() == 1
+    assert settle(vectors[:0], truth[:0])[0].tolist() == []
+
+
+def test_smoothing_brings_neighbors_together():
+    vectors, _ = blobs(4, 50, spread=0.25)
+    graph = graph_of(vectors, 8)
+    smooth = smooth_vectors(graph, vectors)
+    assert np.allclose(np.linalg.norm(smooth, axis=1), 1, atol=1e-5)
+    low, high, scores = graph.edges()
+    assert (smooth[low] * smooth[high]).sum(axis=1).mean() > scores.mean() + 0.1
+    matrix = graph.adjacency().toarray()
+    moved = vectors + matrix @ vectors / matrix.sum(axis=1, keepdims=True)
+    moved /= np.linalg.norm(moved, axis=1, keepdims=True)
+    assert np.allclose(smooth_vectors(graph, vectors, 1), moved, atol=1e-5)
 
 
 @pytest.mark.parametrize("spread", [0.1, 0.2])
@@ -143,14 +186,19 @@ def test_tree_change_tells_whether_there_are_enough_neighbors():
 
 
 def test_umap():
+    pytest.importorskip("umap", reason="umap-learn is not installed: the extra `umap` has it")
     vectors, truth = blobs(6, 60)
-    try:
-        import umap  # noqa: F401
-    except ImportError:
-        with pytest.raises(DataError, match="umap is not installed"):
-            reduce_vectors(vectors, method="umap")
-        return
-    assert adjusted_rand_score(truth, find_dense(reduce_vectors(vectors, method="umap"), 15, 5).labels) > 0.8
+    reduced = reduce_vectors(vectors, method="umap")
+    assert reduced.shape == (360, 5)
+    assert adjusted_rand_score(truth, find_dense(reduced, 15, 5).labels) > 0.8
+    assert np.array_equal(reduced, reduce_vectors(vectors, method="umap"))
+    assert reduce_vectors(vectors[:2], method="umap").shape == (2, 1)
+
+
+def test_umap_that_is_not_installed(monkeypatch):
+    monkeypatch.setitem(sys.modules, "umap", None)
+    with pytest.raises(DataError, match="umap is not installed"):
+        reduce_vectors(blobs(2, 10)[0], method="umap")
 
 
 def test_hdbscan_of_reduced_vectors():

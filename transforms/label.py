@@ -1,6 +1,7 @@
 """Labels for all rows of a corpus: the algorithms of sbert_core on what earlier jobs have written."""
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -8,12 +9,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from sbert_core.communities import SAMPLE, choose_resolution, drop_small, find_communities, find_components, find_leiden
+from sbert_core.communities import drop_small, find_communities, find_components, find_groups
 from sbert_core.density import find_dense, find_dense_in_graph, reduce_vectors, tree_change
 from sbert_core.errors import DataError
 from sbert_core.graph import NeighborGraph
 from sbert_core.kmeans import choose_k, start_centers
 from sbert_core.membership import strength_in_graph
+from sbert_core.mining import find_neighbors
 from sbert_core.routing import MAX_SAMPLE, sample_of
 from transforms.corpus import Corpus, ranks_of_block, read_vectors, sorted_ids
 from transforms.files import open_file, read_manifest
@@ -23,6 +25,9 @@ GRAPH_ALGORITHMS = ("leiden", "hdbscan", "communities", "components")
 ALGORITHMS = (*GRAPH_ALGORITHMS, "hdbscan_reduced", "kmeans", "agglomerative")
 MAX_AGGLOMERATIVE = 20_000  # rows: it needs all distances at once
 MAX_REDUCED = 200_000
+MAX_COMPARED = 200_000  # rows that are compared once more, all with all, if mining kept too few neighbours of each
+MAX_NEIGHBORS = 256  # with these, the graph of so many rows takes about a GiB
+EXACT = 1e-6  # share by which the spanning tree may still get lighter
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -85,6 +90,21 @@ def load_vectors(corpus: Corpus, wanted: int | None = None) -> tuple[np.ndarray,
     return np.concatenate(ranks)[order], np.concatenate(vectors)[order]
 
 
+def add_neighbors(graph: NeighborGraph, corpus: Corpus, enough: Callable[[NeighborGraph], bool]) -> NeighborGraph:
+    """The graph with twice the neighbours, again and again until they are enough.
+
+    It stops at `MAX_NEIGHBORS` of them, and leaves a corpus of more than `MAX_COMPARED` rows as it was mined.
+    """
+    most = min(MAX_NEIGHBORS, corpus.rows - 1)
+    if corpus.rows > MAX_COMPARED or graph.k >= most or enough(graph):
+        return graph
+    vectors = load_vectors(corpus)[1]
+    while graph.k < most and not enough(graph):
+        found = find_neighbors(vectors, min(2 * graph.k, most))
+        graph = NeighborGraph(found.indices, found.scores)
+    return graph
+
+
 def label_rows(corpus: Corpus, neighbors: str, how: Clustering) -> Labels:
     """Clusters a ranked corpus; the result does not depend on how it is cut into files. K-means is not done here."""
     if not corpus.rows:
@@ -100,24 +120,36 @@ def label_rows(corpus: Corpus, neighbors: str, how: Clustering) -> Labels:
 
 
 def _label_graph(graph: NeighborGraph, corpus: Corpus, how: Clustering) -> Labels:
-    facts: dict[str, Any] = {}
     if how.algorithm == "hdbscan":
-        dense = find_dense_in_graph(graph, how.min_size, how.min_samples)
-        if len(graph) > how.min_samples:
-            facts["tree_change"] = tree_change(graph, how.min_samples)
-        return Labels(dense.labels, dense.strengths.astype(np.float32), dense.outlier_scores, facts)
+        return _label_dense(graph, corpus, how)
+    facts: dict[str, Any] = {}
     if how.algorithm == "communities":
+        graph = add_neighbors(graph, corpus, lambda graph: not graph.saturated(how.min_score))
+        facts["neighbors"] = graph.k
         labels = find_communities(graph, how.min_score, how.min_size)
     elif how.algorithm == "components":
         labels = find_components(graph, how.min_score, how.min_size)
     else:
-        if how.resolution is None:
-            sample, vectors = load_vectors(corpus, SAMPLE)
-            facts["resolution"], labels = choose_resolution(graph, sample.astype(np.int64), vectors, how.seed)
-        else:
-            facts["resolution"], labels = how.resolution, find_leiden(graph, how.resolution, how.seed)
+        vectors = load_vectors(corpus)[1]
+        facts["resolution"], labels = find_groups(graph, vectors, how.resolution, how.seed)
         labels = drop_small(labels, how.min_size)
     return Labels(labels, strength_in_graph(graph, labels), facts=facts)
+
+
+def _label_dense(graph: NeighborGraph, corpus: Corpus, how: Clustering) -> Labels:
+    """HDBSCAN of the graph, with more neighbours than were mined if its tree needs them; the facts tell the outcome."""
+    facts: dict[str, Any] = {}
+    if len(graph) > how.min_samples:
+        graph = add_neighbors(graph, corpus, lambda graph: _has_exact_tree(graph, how.min_samples))
+        change = tree_change(graph, how.min_samples)
+        facts |= {"neighbors": graph.k, "tree_change": change, "tree_exact": _has_exact_tree(graph, how.min_samples)}
+    dense = find_dense_in_graph(graph, how.min_size, how.min_samples)
+    return Labels(dense.labels, dense.strengths.astype(np.float32), dense.outlier_scores, facts)
+
+
+def _has_exact_tree(graph: NeighborGraph, min_samples: int) -> bool:
+    """Whether more neighbours would leave the tree as it is; half of fewer than these would not be enough to tell."""
+    return graph.complete or (graph.k >= 2 * min_samples and tree_change(graph, min_samples) <= EXACT)
 
 
 def _label_agglomerative(corpus: Corpus, how: Clustering) -> Labels:
