@@ -15,6 +15,7 @@ JOBS = {
     "mine": "embeddings to neighbours, paraphrase pairs and duplicates",
     "cluster": "embeddings and neighbours to named clusters",
     "report": "the results of the other jobs as one HTML page",
+    "train": "an encoder fitted to your own pairs, triplets or texts",
     "search": "the rows of a corpus that are nearest to queries",
 }
 OPTIONS = {job: f"{job.capitalize()}Options" for job in JOBS}

@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from sbert_core.mining import Neighbors, find_neighbors, mine_paraphrases
     from sbert_core.pairs import Pairs
     from sbert_core.quantization import calibrate, quantize
+    from sbert_core.training.loop import train
+    from sbert_core.training.plan import TrainPlan
 
 __version__ = "0.1.0"
 
@@ -28,10 +30,12 @@ __all__ = [
     "SbertBeamError",
     "SentenceEncoder",
     "TextError",
+    "TrainPlan",
     "calibrate",
     "find_neighbors",
     "mine_paraphrases",
     "quantize",
+    "train",
 ]
 
 _HOMES = {
@@ -48,6 +52,8 @@ _HOMES = {
     "find_neighbors": "mining",
     "mine_paraphrases": "mining",
     "quantize": "quantization",
+    "train": "training.loop",
+    "TrainPlan": "training.plan",
 }
 
 

@@ -6,26 +6,23 @@ import inspect
 import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 import transformers
 from tokenizers import Encoding, Tokenizer
 
+from sbert_core.cross_folder import choose_activation, read_cross_encoder, write_cross_encoder
 from sbert_core.encoder import choose_device
 from sbert_core.errors import ModelError, TextError
 from sbert_core.fingerprint import fingerprint
 from sbert_core.folder import EncoderParts
 from sbert_core.forward import batch_end
-from sbert_core.safety import check_folder, inner_path, read_json
+from sbert_core.safety import read_json
 from sbert_core.source import find_model
 from sbert_core.tokenization import MAX_CHARACTERS
-from sbert_core.transformer import Transformer, _quiet
+from sbert_core.transformer import Transformer
 
-# Where torch keeps what a folder may name. Names are compared, never imported.
-_ACTIVATIONS = {"torch.nn.modules.activation.Sigmoid": "sigmoid", "torch.nn.modules.linear.Identity": "identity"}
-_ACTIVATIONS |= {"torch.nn.Sigmoid": "sigmoid", "torch.nn.Identity": "identity"}
 _SIMILAR = ("entailment", "paraphrase", "duplicate", "equivalent")
 _WINDOW = 4096  # encodings hold strings and offsets next to the ids: only this many are alive at a time
 
@@ -42,6 +39,7 @@ class CrossEncoder:
         self.activation, self.prompt, self.max_length = activation, prompt, body.max_tokens
         self.labels: list[str] = [str(label) for _, label in sorted(body.model.config.id2label.items())]
         self._body = body.to(self.device).eval()
+        self.model: transformers.PreTrainedModel = body.model
         self._tokenizer = Tokenizer.from_str(body.text_tokenizer.definition)
         least = self._tokenizer.num_special_tokens_to_add(is_pair=True) + 2  # below, the tokenizer does not cut at all
         if self.max_length < least:
@@ -68,15 +66,37 @@ class CrossEncoder:
 
         `max_length` counts the tokens of both texts and the special ones; a longer pair is cut, its longer text first.
         """
-        if max_length is not None and max_length < 1:
-            raise ModelError(f"max_length must be at least 1, got {max_length}")
-        allowed = {"allow_pickle": allow_pickle, "allow_code": allow_code}
-        folder = find_model(source, revision=revision, cache_dir=cache_dir, **allowed)
-        body = _read_body(folder, max_length, **allowed)
+        folder = find_model(
+            source, revision=revision, cache_dir=cache_dir, allow_pickle=allow_pickle, allow_code=allow_code
+        )
+        body = read_cross_encoder(folder, max_length, allow_pickle=allow_pickle, allow_code=allow_code)
         path = folder / "config_sentence_transformers.json"
         settings = read_json(path) if path.exists() else {}
         prompt = settings.get("prompts", {}).get(settings.get("default_prompt_name")) or ""
-        return cls(body, _choose_activation(folder, body.model.config, settings), prompt=prompt, device=device)
+        return cls(body, choose_activation(folder, body.model.config, settings), prompt=prompt, device=device)
+
+    @classmethod
+    def begin(
+        cls,
+        source: str | os.PathLike[str],
+        labels: Sequence[str] = ("LABEL_0",),
+        device: str = "auto",
+        max_length: int | None = None,
+    ) -> "CrossEncoder":
+        """Puts a head for `labels` on an encoder, to be trained: `default`, a folder, a URI or a hub name.
+
+        The folder is a plain Hugging Face one or of sentence-transformers, of which only the transformer is taken. The
+        head is drawn from torch's generator; a cross-encoder's own is kept if it has as many labels.
+        """
+        body = read_cross_encoder(find_model(source), max_length, labels)
+        return cls(body, "sigmoid" if len(labels) == 1 else "identity", device=device)
+
+    def save(self, folder: str | os.PathLike[str]) -> None:
+        """Writes the model as a folder that `load` and sentence-transformers read.
+
+        It is written next to its place and then renamed, so that a model that is there already is replaced as a whole.
+        """
+        write_cross_encoder(Path(folder), self._body, self.activation, self.prompt)
 
     @functools.cached_property
     def fingerprint(self) -> str:
@@ -87,15 +107,18 @@ class CrossEncoder:
         options = {"activation": self.activation, "prompt": self.prompt, "pooler": pooler, "task": "pairs"}
         return fingerprint(EncoderParts(self._body, None), **options, cuts=self._body.tokenizer.truncation_side)
 
-    def predict(self, pairs: Sequence[tuple[str, str]], *, batch_tokens: int | None = None) -> np.ndarray:
+    def predict(
+        self, pairs: Sequence[tuple[str, str]], *, batch_tokens: int | None = None, logits: bool = False
+    ) -> np.ndarray:
         """Returns one float32 per pair, (n,), or with several labels (n, labels), in the order of `pairs`.
 
-        The activation is the model's own, by default the sigmoid for one label and none (logits) for several. Each
-        distinct pair is computed once. A batch holds at most `batch_tokens`, padding included.
+        The activation is the model's own, by default the sigmoid for one label and none for several; with `logits` it
+        is left out. Each distinct pair is computed once. A batch holds at most `batch_tokens`, padding included.
         """
-        logits = self._logits(pairs, batch_tokens)
-        activated = torch.sigmoid(logits) if self.activation == "sigmoid" else logits
-        return (activated[:, 0] if len(self.labels) == 1 else activated).numpy()
+        found = self._logits(pairs, batch_tokens)
+        if self.activation == "sigmoid" and not logits:
+            found = torch.sigmoid(found)
+        return (found[:, 0] if len(self.labels) == 1 else found).numpy()
 
     def score(self, pairs: Sequence[tuple[str, str]], *, batch_tokens: int | None = None) -> np.ndarray:
         """Returns one float32 per pair, (n,), that grows with similarity.
@@ -117,10 +140,10 @@ class CrossEncoder:
             raise ModelError(f"batch_tokens must be at least 1, got {batch_tokens}")
         positions: dict[tuple[str, str], int] = {}
         rows = [positions.setdefault(pair, len(positions)) for pair in _check_pairs(pairs)]
-        distinct = [(self.prompt + first, second) for first, second in positions]
+        distinct = list(positions)
         logits = torch.zeros(len(distinct), len(self.labels))
         for window in range(0, len(distinct), _WINDOW):
-            encodings = self._tokenizer.encode_batch_fast(distinct[window : window + _WINDOW])
+            encodings = self._encode(distinct[window : window + _WINDOW])
             # Without special tokens two empty texts are no token at all, and padding makes that one.
             n_tokens = np.array([max(len(encoding), 1) for encoding in encodings])
             order = np.argsort(-n_tokens, kind="stable")
@@ -128,12 +151,28 @@ class CrossEncoder:
             while start < len(order):
                 stop = batch_end(n_tokens[order], start, batch_tokens, pads=True)
                 batch = order[start:stop]
-                logits[window + batch] = self._forward([encodings[at] for at in batch], int(n_tokens[order[start]]))
+                logits[window + batch] = self._forward([encodings[at] for at in batch]).cpu()
                 start = stop
         return logits[rows]
 
-    def _forward(self, batch: list[Encoding], length: int) -> torch.Tensor:
+    def count_tokens(self, pairs: Sequence[tuple[str, str]]) -> np.ndarray:
+        """How many tokens the model sees of each pair: (n,) int64."""
+        checked = _check_pairs(pairs)
+        windows = (self._encode(checked[start : start + _WINDOW]) for start in range(0, len(checked), _WINDOW))
+        return np.array([len(encoding) for window in windows for encoding in window], dtype=np.int64)
+
+    def logits(self, pairs: Sequence[tuple[str, str]]) -> torch.Tensor:
+        """The logits (n, labels) of one batch, with gradients, as the model is now: for training."""
+        return self._forward(self._encode(pairs))
+
+    def _encode(self, pairs: Sequence[tuple[str, str]]) -> list[Encoding]:
+        return self._tokenizer.encode_batch_fast(
+            [(self.prompt + _mend(first), _mend(second)) for first, second in pairs]
+        )
+
+    def _forward(self, batch: list[Encoding]) -> torch.Tensor:
         tokenizer = self._body.tokenizer
+        length = max(1, *map(len, batch))
         for encoding in batch:
             encoding.pad(
                 length,
@@ -145,7 +184,7 @@ class CrossEncoder:
         if self._uses_types:
             inputs["token_type_ids"] = [e.type_ids for e in batch]
         tensors = {name: torch.tensor(values, device=self.device) for name, values in inputs.items()}  # (n, length)
-        return self._body.model(**tensors).logits.cpu()
+        return self.model(**tensors).logits
 
 
 def _check_pairs(pairs: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
@@ -158,59 +197,10 @@ def _check_pairs(pairs: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
         for side, text in enumerate(pair):
             if not isinstance(text, str):
                 raise TextError(f"pairs[{row}][{side}] is {type(text).__name__}, expected str")
-        checked.append((_mend(pair[0]), _mend(pair[1])))
+        checked.append((pair[0], pair[1]))
     return checked
 
 
 def _mend(text: str) -> str:
     """Cuts what no tokenizer should see and replaces lone surrogates, as `TextTokenizer` does."""
     return text[:MAX_CHARACTERS].encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
-
-
-def _read_body(folder: Path, max_length: int | None, *, allow_pickle: bool, allow_code: bool) -> Transformer:
-    if (folder / "modules.json").exists():
-        modules = read_json(folder / "modules.json")
-        kinds = [entry["type"].rpartition(".")[2] for entry in modules]
-        if kinds != ["Transformer"]:
-            raise ModelError(f"{folder} is made of {kinds}: expected one Transformer with a classification head")
-        folder = inner_path(folder, modules[0]["path"])
-    if not (folder / "config.json").exists():
-        raise ModelError(f"{folder} has no config.json: it is not a model folder")
-    architectures = read_json(folder / "config.json").get("architectures") or []
-    if architectures and not any(name.endswith("ForSequenceClassification") for name in architectures):
-        raise ModelError(
-            f"{folder} holds {architectures[0]}, which has no classification head: "
-            "expected a cross-encoder, that is a model of kind ...ForSequenceClassification"
-        )
-    check_folder(folder, allow_pickle=allow_pickle, allow_code=allow_code)
-    local = {"local_files_only": True, "trust_remote_code": allow_code}
-    weights = {"dtype": torch.float32, "use_safetensors": None if allow_pickle else True, "output_loading_info": True}
-    try:
-        with _quiet():
-            load_model = transformers.AutoModelForSequenceClassification.from_pretrained
-            model, info = load_model(folder, **weights, **local)
-            tokenizer = transformers.AutoTokenizer.from_pretrained(folder, **local)
-    except Exception as error:  # transformers, tokenizers and safetensors each raise their own
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise ModelError(f"{folder} cannot be loaded as a sequence-classification model: {reason}") from error
-    if info["missing_keys"]:  # transformers has made them up at random
-        raise ModelError(
-            f"{folder}: the weights lack {len(info['missing_keys'])} tensors of {type(model).__name__}, "
-            f"{min(info['missing_keys'])!r} among them: expected a trained cross-encoder"
-        )
-    path = folder / "sentence_bert_config.json"
-    config = read_json(path) if path.exists() else {}
-    limit, lower_case = max_length or config.get("max_seq_length"), config.get("do_lower_case") or False
-    return Transformer(model, tokenizer, limit, lower_case)
-
-
-def _choose_activation(folder: Path, config: Any, settings: dict[str, Any]) -> str:
-    # Popped: they are notes, and would make the fingerprint depend on which release saved the model.
-    newer = vars(config).pop("sentence_transformers", None) or {}
-    older = vars(config).pop("sbert_ce_default_activation_function", None)
-    path = settings.get("activation_fn") or newer.get("activation_fn") or older
-    if path is None:
-        return "sigmoid" if config.num_labels == 1 else "identity"
-    if str(path) not in _ACTIVATIONS:
-        raise ModelError(f"{folder} asks for the activation {path!r}: expected torch.nn's Sigmoid or Identity")
-    return _ACTIVATIONS[path]

@@ -23,7 +23,7 @@ Group = tuple[int, int]
 
 
 @dataclasses.dataclass(frozen=True)
-class _Block:
+class Block:
     """The parts of one BERT-like layer, whatever its architecture calls them."""
 
     query: nn.Linear
@@ -34,37 +34,43 @@ class _Block:
     up: nn.Linear
     down: nn.Linear
     output_norm: nn.LayerNorm
+    weights_dropout: nn.Dropout  # of attention weights; used in training only, as the two below
+    mixed_dropout: nn.Module
+    output_dropout: nn.Module
 
 
-def _bert_blocks(model: PreTrainedModel) -> Iterator[_Block]:
+def _bert_blocks(model: PreTrainedModel) -> Iterator[Block]:
     for layer in model.encoder.layer:
         heads, out = layer.attention.self, layer.attention.output
-        yield _Block(
+        yield Block(
             *(heads.query, heads.key, heads.value, out.dense, out.LayerNorm),
             *(layer.intermediate.dense, layer.output.dense, layer.output.LayerNorm),
+            *(heads.dropout, out.dropout, layer.output.dropout),
         )
 
 
-def _mpnet_blocks(model: PreTrainedModel) -> Iterator[_Block]:
+def _mpnet_blocks(model: PreTrainedModel) -> Iterator[Block]:
     for layer in model.encoder.layer:
         heads = layer.attention.attn
-        yield _Block(
+        yield Block(
             *(heads.q, heads.k, heads.v, heads.o, layer.attention.LayerNorm),
             *(layer.intermediate.dense, layer.output.dense, layer.output.LayerNorm),
+            *(heads.dropout, layer.attention.dropout, layer.output.dropout),
         )
 
 
-def _distilbert_blocks(model: PreTrainedModel) -> Iterator[_Block]:
+def _distilbert_blocks(model: PreTrainedModel) -> Iterator[Block]:
     for layer in model.transformer.layer:
         heads = layer.attention
-        yield _Block(
+        yield Block(
             *(heads.q_lin, heads.k_lin, heads.v_lin, heads.out_lin, layer.sa_layer_norm),
             *(layer.ffn.lin1, layer.ffn.lin2, layer.output_layer_norm),
+            *(heads.dropout, nn.Identity(), layer.ffn.dropout),
         )
 
 
 # By exact class: a subclass may compute something else.
-_BLOCKS: dict[str, Callable[[PreTrainedModel], Iterator[_Block]]] = {
+_BLOCKS: dict[str, Callable[[PreTrainedModel], Iterator[Block]]] = {
     "BertModel": _bert_blocks,
     "RobertaModel": _bert_blocks,
     "XLMRobertaModel": _bert_blocks,
@@ -75,6 +81,23 @@ _BLOCKS: dict[str, Callable[[PreTrainedModel], Iterator[_Block]]] = {
 }
 
 
+def blocks_of(model: PreTrainedModel) -> list[Block]:
+    """The layers of a model that `PackedTransformer.supports`."""
+    return list(_BLOCKS[type(model).__name__](model))
+
+
+def activation_of(model: PreTrainedModel) -> str:
+    """The name of its activation."""
+    return model.config.activation if model.config.model_type == "distilbert" else model.config.hidden_act
+
+
+def position_bias(model: PreTrainedModel, tokens: Tensor, length: int) -> Tensor | None:
+    """MPNet's learned bias on the distance of two tokens: (1, heads, length, length)."""
+    if type(model).__name__ != "MPNetModel":
+        return None
+    return model.encoder.compute_position_bias(tokens.new_empty(1, length))
+
+
 def float_linear(weight: Tensor, bias: Tensor, after_gelu: bool) -> Linear:
     """A linear layer as torch computes it."""
     return lambda tokens: F.linear(tokens, weight, bias)
@@ -83,7 +106,7 @@ def float_linear(weight: Tensor, bias: Tensor, after_gelu: bool) -> Linear:
 class _Layer:
     """One transformer layer over packed tokens."""
 
-    def __init__(self, block: _Block, heads: int, activation: str, make_linear: MakeLinear) -> None:
+    def __init__(self, block: Block, heads: int, activation: str, make_linear: MakeLinear) -> None:
         projections = (block.query, block.key, block.value)
         self.heads = heads
         # In place where torch can: a fresh buffer of this size costs more than the arithmetic.
@@ -130,13 +153,9 @@ class PackedTransformer:
     """
 
     def __init__(self, model: PreTrainedModel, make_linear: MakeLinear = float_linear) -> None:
-        config = model.config
-        activation = config.activation if config.model_type == "distilbert" else config.hidden_act
+        heads, activation = model.config.num_attention_heads, activation_of(model)
         self._model = model
-        self._layers = [
-            _Layer(block, config.num_attention_heads, activation, make_linear)
-            for block in _BLOCKS[type(model).__name__](model)
-        ]
+        self._layers = [_Layer(block, heads, activation, make_linear) for block in blocks_of(model)]
 
     @staticmethod
     def supports(model: PreTrainedModel) -> bool:
@@ -155,13 +174,7 @@ class PackedTransformer:
         tokens = torch.cat(parts)  # (total, dim)
         if hasattr(self._model, "embeddings_project"):  # ELECTRA with narrow embeddings
             tokens = self._model.embeddings_project(tokens)
-        biases = [self._position_bias(tokens, length) for _, length in groups]
+        biases = [position_bias(self._model, tokens, length) for _, length in groups]
         for layer in self._layers:
             tokens = layer(tokens, groups, biases)
         return [part.view(*group, -1) for part, group in zip(tokens.split(sizes), groups, strict=True)]
-
-    def _position_bias(self, tokens: Tensor, length: int) -> Tensor | None:
-        """MPNet's learned bias on the distance of two tokens: (1, heads, length, length)."""
-        if type(self._model).__name__ != "MPNetModel":
-            return None
-        return self._model.encoder.compute_position_bias(tokens.new_empty(1, length))

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import torch
 import transformers
-from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 from torch import nn
 from transformers import PreTrainedTokenizerFast
 
@@ -36,20 +36,15 @@ PACKED = ("bert", "roberta", "xlm-roberta", "camembert", "electra", "distilbert"
 
 
 def make_tokenizer(pad_id: int = 0, lower_case: bool = True) -> PreTrainedTokenizerFast:
-    """A WordPiece tokenizer over letters, trained on nothing but an alphabet and a few words."""
-    tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
+    """A WordPiece tokenizer over letters and a few words."""
+    special = ["[UNK]", "[PAD]"] if pad_id == 1 else ["[PAD]", "[UNK]"]
+    letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ?:"
+    words = ["the", "quick", "brown", "fox", "jumps", "over", "lazy", "dog", "man", "is", "playing", "flute"]
+    words += ["where", "my", "parcel", "query"]
+    pieces = [*special, "[CLS]", "[SEP]", "[MASK]", *letters, *(f"##{letter}" for letter in letters[:26]), *words]
+    tokenizer = Tokenizer(models.WordPiece({piece: row for row, piece in enumerate(pieces)}, unk_token="[UNK]"))
     tokenizer.normalizer = normalizers.BertNormalizer(lowercase=lower_case)
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-    if pad_id == 1:
-        special[:2] = ["[UNK]", "[PAD]"]
-    words = [
-        "the quick brown fox jumps over the lazy dog",
-        "a man is playing the flute",
-        "Where is my parcel?",
-        "query: ",
-    ]
-    tokenizer.train_from_iterator(words * 3, trainers.WordPieceTrainer(vocab_size=90, special_tokens=special))
     cls, sep = tokenizer.token_to_id("[CLS]"), tokenizer.token_to_id("[SEP]")
     tokenizer.post_processor = processors.TemplateProcessing(
         single="[CLS] $A [SEP]", special_tokens=[("[CLS]", cls), ("[SEP]", sep)]

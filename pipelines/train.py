@@ -1,0 +1,61 @@
+"""The train job: labelled or plain text to an encoder; no pipeline is needed."""
+
+from collections.abc import Sequence
+from typing import Any, cast
+
+from pipelines.train_options import TrainOptions
+from sbert_core.errors import DataError
+from sbert_core.training.cross_encoder import Kind, train_cross_encoder
+from sbert_core.training.examples import Examples, read_examples
+from sbert_core.training.loop import train
+from sbert_core.training.plan import TrainPlan
+
+
+def run(options: TrainOptions, beam_flags: Sequence[str] = ()) -> dict[str, Any]:
+    """Trains as told and returns the figures; Beam's flags mean nothing here and are refused."""
+    if beam_flags:
+        raise DataError(f"train runs no pipeline: {beam_flags[0]} has no effect here")
+    if options.cross_encoder:
+        return _run_cross_encoder(options)
+    changes = options.changes()
+    plan = TrainPlan.read(options.config, **changes) if options.config else TrainPlan.from_dict(changes, "the flags")
+    result = train(plan, progress=True)
+    figures = {name: result[name] for name in ("rows", "steps", "seconds")} | {"loss": round(result["loss"], 4)}
+    if "dev" in result:
+        dev = result["dev"]
+        figures |= {
+            f"dev {dev['metric']} before": round(dev["before"], 4),
+            f"dev {dev['metric']} at best": f"{dev['best']:.4f} (step {dev['best_step']})",
+        }
+    return {**figures, "kept from before": "yes" if result["kept"] else "no", "model": plan.output}
+
+
+def _run_cross_encoder(options: TrainOptions) -> dict[str, Any]:
+    changes = options.changes()
+    settings = ("epochs", "batch_size", "learning_rate", "seed", "device")
+    unused = changes.keys() - {"output", "model", "data", "dev", *settings}
+    if unused:
+        raise DataError(f"--{min(unused)} is not for cross-encoders")
+    examples = _read(options, changes["data"])
+    dev = _read(options, changes["dev"], examples.classes) if "dev" in changes else None
+    chosen = {name: changes[name] for name in settings if name in changes}
+    kind = cast(Kind, options.cross_encoder)  # checked by the options
+    result = train_cross_encoder(changes["model"], examples, options.output, kind=kind, dev=dev, **chosen)
+    figures = {"rows": len(examples), "steps": result["steps"], "loss": round(result["epochs"][-1]["loss"], 4)}
+    if dev is not None:
+        figures[f"dev {result['metric']} at best"] = round(result["best"], 4)
+    return {**figures, "model": options.output}
+
+
+def _read(options: TrainOptions, given: dict[str, Any], classes: Sequence[str] = ()) -> Examples:
+    scores = given.get("label_range")
+    return read_examples(
+        given["file"],
+        given.get("columns", ()),
+        given.get("label"),
+        cast(Kind, options.cross_encoder),
+        where=given.get("where"),
+        label_range=None if scores is None else (float(scores[0]), float(scores[1])),
+        classes=classes,
+        seed=options.seed or 0,
+    )

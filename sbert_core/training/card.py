@@ -1,0 +1,53 @@
+"""The README.md of a trained model: what it is, what it learned from, how good it was."""
+
+from importlib.metadata import version
+from typing import Any
+
+from sbert_core.training.plan import TrainPlan
+
+_PACKAGES = ("sbert-beam", "torch", "transformers", "tokenizers")
+
+
+def write_card(plan: TrainPlan, sizes: list[int], result: dict[str, Any]) -> str:
+    """The card in Markdown, with the metadata that model hubs read; `sizes` are the rows of each data set."""
+    lines = [
+        "---",
+        "library_name: sentence-transformers",
+        "pipeline_tag: sentence-similarity",
+        "tags: [sentence-transformers, sentence-similarity, feature-extraction, sbert-beam]",
+        "---",
+        "",
+        f"# {plan.output.rstrip('/').rpartition('/')[2]}",
+        "",
+        f"A sentence encoder with {result['dim']} dimensions, trained from `{plan.model}` by sbert-beam.",
+        "",
+        "```python",
+        "from sbert_core import SentenceEncoder",
+        "",
+        f'vectors = SentenceEncoder.load("{plan.output}").encode(["A sentence.", "Another one."])',
+        "```",
+        "",
+        "## Learned from",
+        "",
+        "| data | rows | objective | options |",
+        "|---|---|---|---|",
+    ]
+    for source, rows in zip(plan.data, sizes, strict=True):
+        options = ", ".join(f"{name} {value}" for name, value in source.options.items()) or "defaults"
+        cells = (source.file, f"{rows:,}", source.objective, options)
+        lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+    lines += ["", "## How", "", f"{result['steps']:,} steps; the last loss was {result['loss']:.4f}."]
+    if plan.dev is not None:
+        scores = result["dev"]
+        lines.append(
+            f"{scores['metric']} on {plan.dev.file} (not learned from): {scores['before']:.4f} before, "
+            f"{scores['best']:.4f} at best, after step {scores['best_step']}; that model is this one."
+        )
+    given = {
+        name: value
+        for name, value in plan.to_dict().items()
+        if name not in ("data", "dev", "model", "output") and value not in (None, 0, "none", False)
+    }
+    lines += ["", "| setting | value |", "|---|---|", *(f"| {name} | {value} |" for name, value in given.items())]
+    lines += ["", "Versions: " + ", ".join(f"{package} {version(package)}" for package in _PACKAGES) + "."]
+    return "\n".join(lines) + "\n"

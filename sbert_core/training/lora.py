@@ -1,0 +1,31 @@
+"""Low-rank adaptation of a body, by the peft library where it is installed."""
+
+import copy
+import dataclasses
+
+from torch import nn
+
+from sbert_core.errors import ModelError
+from sbert_core.folder import EncoderParts
+from sbert_core.transformer import Transformer
+
+
+def add_lora(parts: EncoderParts, rank: int) -> nn.Module:
+    """Freezes the body and adds matrices of `rank` to all its linear layers, in place; returns peft's model of it."""
+    try:
+        import peft
+    except ImportError as error:
+        raise ModelError("lora_rank needs peft: run `pip install 'sbert-beam[train]'`") from error
+    if not isinstance(parts.body, Transformer):
+        raise ModelError("lora_rank is for transformers: a static encoder has no layers")
+    config = peft.LoraConfig(r=rank, lora_alpha=2 * rank, target_modules="all-linear")
+    return peft.get_peft_model(parts.body.model, config)
+
+
+def merge_lora(parts: EncoderParts, adapted: nn.Module) -> EncoderParts:
+    """A copy of the encoder in which the weights have taken in what the added matrices learned."""
+    merged = copy.deepcopy(adapted).merge_and_unload()  # type: ignore[operator]
+    body = parts.body
+    assert isinstance(body, Transformer)  # add_lora sees to it
+    plain = Transformer(merged, body.tokenizer, body.max_tokens, body.lower_case)
+    return dataclasses.replace(parts, body=plain)

@@ -1,0 +1,70 @@
+"""The encoder while it is trained: texts in, vectors with gradients out."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from sbert_core.encoder import SentenceEncoder
+from sbert_core.folder import EncoderParts
+from sbert_core.packed import PackedTransformer
+from sbert_core.static import StaticEmbedding
+from sbert_core.tokenization import TokenizedTexts
+from sbert_core.training.packed import PackedTraining
+
+
+class TrainedEncoder(nn.Module):
+    """One encoder for all sides of a pair or triplet: their texts go through it in one batch.
+
+    It works on the modules of `parts` themselves: what is learned is in them.
+    """
+
+    def __init__(self, parts: EncoderParts, device: torch.device, checkpointing: bool = False) -> None:
+        super().__init__()
+        self.parts = parts
+        self.body, self.pooling, self.heads = parts.body, parts.pooling, nn.ModuleList(parts.heads)
+        self.dim = SentenceEncoder(parts, device="cpu").dim
+        self.device = device
+        self.prompts: tuple[str, ...] = ()
+        """Put before the texts of each view, one for each; or none at all."""
+        self.to(device)
+        self._packed: PackedTraining | None = None  # padded where it is None
+        if isinstance(parts.body, StaticEmbedding):
+            return
+        if getattr(parts.body.model, "pooler", None) is not None:  # a head that sentence vectors do not use
+            parts.body.model.pooler.requires_grad_(False)
+        if device.type == "cpu" and PackedTransformer.supports(parts.body.model):
+            self._packed = PackedTraining(parts.body.model, checkpointing)
+        elif checkpointing:
+            parts.body.model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+
+    def forward(self, views: Sequence[Sequence[str]]) -> list[Tensor]:
+        """Vectors (n, dim) of the texts of each view."""
+        prompts = self.prompts or ("",) * len(views)
+        tokenizer = self.body.text_tokenizer
+        texts = [prompt + text for prompt, view in zip(prompts, views, strict=True) for text in view]
+        pooled = self._pool(tokenizer.tokenize(texts), [len(view) for view in views], prompts)
+        vectors = torch.cat(pooled)
+        for head in self.heads:
+            vectors = head(vectors)
+        return list(vectors.split([len(view) for view in views]))
+
+    def _pool(self, tokenized: TokenizedTexts, sizes: list[int], prompts: Sequence[str]) -> list[Tensor]:
+        if isinstance(self.body, StaticEmbedding):
+            ids, starts = (torch.from_numpy(array).to(self.device) for array in (tokenized.ids, tokenized.starts))
+            return [self.body(ids.long(), starts)]
+        assert self.pooling is not None  # read_folder sees to it
+        ids, mask = self._pad(tokenized)
+        tokens = (self._packed or self.body)(ids, mask).float()  # (all views, length, dim)
+        return [
+            self.pooling(part, own_mask, self.body.text_tokenizer.count_prompt_tokens(prompt) if prompt else 0)
+            for part, own_mask, prompt in zip(tokens.split(sizes), mask.split(sizes), prompts, strict=True)
+        ]
+
+    def _pad(self, tokenized: TokenizedTexts) -> tuple[Tensor, Tensor]:
+        counts = tokenized.n_tokens
+        mask = np.arange(counts.max()) < counts[:, None]
+        ids = np.full(mask.shape, self.body.pad_id, np.int64)
+        ids[mask] = tokenized.ids
+        return torch.from_numpy(ids).to(self.device), torch.from_numpy(mask.astype(np.int64)).to(self.device)

@@ -1,0 +1,88 @@
+"""What every objective has: the columns and labels it wants, the texts it embeds, and a loss of their vectors."""
+
+import math
+from collections.abc import Collection
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+from torch import Tensor, nn
+
+from sbert_core.errors import DataError
+
+if TYPE_CHECKING:
+    from sbert_core.training.model import TrainedEncoder
+
+Labels = Literal["none", "class", "binary", "score", "vector"]
+
+
+class Objective(nn.Module):
+    """What is learned: a loss of the vectors of one batch. Base class.
+
+    Vectors come as the encoder makes them, in float32 and outside autocast; a loss that means cosine normalises
+    them itself. A run of several processes hands over the vectors and labels of the whole global batch.
+    """
+
+    columns: tuple[int, int | None] = (2, 2)  # least and most text columns; None: any number
+    labels: Labels = "none"
+    distinct: bool = False  # every other row of a batch is a negative: no text twice in one batch
+    grouped: bool = False  # wants several rows of each class in a batch
+    truncatable: bool = True  # the loss means the same of the first few components of the vectors
+
+    def __init__(self) -> None:
+        super().__init__()
+
+    def views(self, texts: list[list[str]], rng: np.random.Generator) -> list[list[str]]:
+        """The texts to embed; by default the columns as they are."""
+        return texts
+
+    def embed(self, encoder: "TrainedEncoder", views: list[list[str]]) -> list[Tensor]:
+        """Vectors (n, dim) of each view; by default by the encoder that is trained."""
+        vectors: list[Tensor] = encoder(views)
+        return vectors
+
+    def forward(self, vectors: list[Tensor], labels: Tensor | None) -> Tensor:
+        """The loss, a scalar: the mean over the batch unless the objective says otherwise."""
+        raise NotImplementedError
+
+    def logits(self, vectors: list[Tensor]) -> Tensor | None:
+        """Scores (n, choices) whose softmax is a distribution per row, if the objective has one."""
+        return None
+
+    def after_step(self, encoder: "TrainedEncoder") -> None:
+        """Called after each step of the optimizer."""
+
+
+def require_labels(objective: Objective, labels: Tensor | None) -> Tensor:
+    """The labels, which this objective cannot do without."""
+    if labels is None:
+        raise DataError(
+            f"{type(objective).__name__} learns from labels ({objective.labels}), and the batch has none: "
+            "name the label column of the data"
+        )
+    return labels
+
+
+def check_at_least(option: str, value: float, least: float) -> float:
+    """The value of an option, if it is a finite number that is not below `least`."""
+    if not _is_number(value) or value < least:
+        raise DataError(f"option {option!r} is {value!r}: give a number of at least {least:g}")
+    return value
+
+
+def check_between(option: str, value: float, low: float, high: float) -> float:
+    """The value of an option, if it is a number above `low` and at most `high`."""
+    if not _is_number(value) or not low < value <= high:
+        upper = f" and at most {high:g}" if math.isfinite(high) else ""
+        raise DataError(f"option {option!r} is {value!r}: give a number above {low:g}{upper}")
+    return value
+
+
+def check_choice(option: str, value: str, choices: Collection[str]) -> str:
+    """The value of an option, if it is one of `choices`."""
+    if value not in choices:
+        raise DataError(f"option {option!r} is {value!r}: use one of {', '.join(map(repr, choices))}")
+    return value
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

@@ -1,0 +1,44 @@
+"""The encoder that training begins with: other pooling, fewer layers, a layer more, parts that stay as they are."""
+
+import dataclasses
+
+from sbert_core.errors import ModelError
+from sbert_core.folder import EncoderParts
+from sbert_core.heads import Dense, Normalize
+from sbert_core.pooling import Pooling
+from sbert_core.training.plan import TrainPlan
+from sbert_core.training.students import drop_layers, layers_of
+from sbert_core.transformer import Transformer
+
+
+def shape_parts(parts: EncoderParts, plan: TrainPlan) -> EncoderParts:
+    """The encoder as the plan wants it to begin."""
+    if plan.keep_layers is not None:
+        parts = drop_layers(parts, plan.keep_layers)
+    if plan.pooling is not None:
+        if parts.pooling is None:
+            raise ModelError("pooling is for transformers: a static encoder takes the mean of its tokens")
+        if any(isinstance(head, Dense) for head in parts.heads):
+            raise ModelError("the model has a dense layer that was learned on its own pooling: leave pooling out")
+        modes = [mode.strip() for mode in plan.pooling.split(",")]
+        parts = dataclasses.replace(parts, pooling=Pooling(parts.body.dim, modes, parts.pooling.include_prompt))
+    heads = [head for head in parts.heads if not isinstance(head, Normalize)]
+    normalizes = len(heads) < len(parts.heads) if plan.normalize is None else plan.normalize
+    if plan.dense is not None:
+        sized = [parts.body, *([parts.pooling] if parts.pooling else []), *heads]
+        heads.append(Dense(sized[-1].dim, plan.dense))
+    return dataclasses.replace(parts, heads=(*heads, Normalize()) if normalizes else tuple(heads))
+
+
+def freeze_layers(parts: EncoderParts, count: int) -> None:
+    """Lets token embeddings and the first `count` layers stay as they are; 0 freezes nothing."""
+    if not count:
+        return
+    if not isinstance(parts.body, Transformer):
+        raise ModelError("freeze is for transformers: a static encoder has no layers")
+    layers = layers_of(parts.body.model)
+    if count > len(layers):
+        raise ModelError(f"freeze is {count}, and the model has {len(layers)} layers")
+    embeddings = getattr(parts.body.model, "embeddings", parts.body.model.get_input_embeddings())
+    for module in (embeddings, *layers[:count]):
+        module.requires_grad_(False)

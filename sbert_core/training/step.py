@@ -1,0 +1,189 @@
+"""From a batch to gradients: plain, in chunks, with adversarial examples, with R-Drop."""
+
+import contextlib
+import dataclasses
+from collections.abc import Iterator
+from typing import Literal, cast
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from sbert_core.errors import ModelError
+from sbert_core.static import StaticEmbedding
+from sbert_core.training.model import TrainedEncoder
+from sbert_core.training.objective import Objective
+from sbert_core.training.world import World
+
+Attack = Literal["none", "fgsm", "fgm", "pgd"]
+Views = list[list[str]]
+
+_EPSILONS = {"fgsm": 0.01, "fgm": 1.0, "pgd": 1.0}  # of each weight, of the table, of the table
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class StepOptions:
+    """How gradients are made; the defaults are the plain way."""
+
+    chunk_rows: int = 0  # rows embedded at once (GradCache); 0: the whole batch
+    attack: Attack = "none"  # adversarial training on the token embeddings
+    epsilon: float | None = None  # how far an attack goes; None: by its kind
+    attack_steps: int = 3  # pgd
+    rdrop: float = 0.0  # weight of the agreement of two dropout passes; 0: one pass
+    autocast: torch.dtype | None = None
+
+
+class Step:
+    """Adds the gradients of batches to an encoder and an objective."""
+
+    def __init__(self, encoder: TrainedEncoder, world: World, options: StepOptions, scale: float = 1.0) -> None:
+        """`scale` multiplies every loss before it goes back: 1 / batches that are accumulated."""
+        self._encoder = encoder
+        self._world = world
+        self._options = options
+        self._scale = scale
+
+    def __call__(
+        self, objective: Objective, views: Views, labels: Tensor | None, scaler: torch.amp.GradScaler | None = None
+    ) -> float:
+        """Backpropagates the loss of one global batch, and that of its attack, and returns the first."""
+        factor = self._scale * (scaler.get_scale() if scaler else 1.0)
+        loss = self._backward(objective, views, labels, factor)
+        if self._options.attack != "none":
+            self._backward_attacked(objective, views, labels, factor)
+        return loss
+
+    def _backward(self, objective: Objective, views: Views, labels: Tensor | None, factor: float) -> float:
+        rows = len(views[0])
+        own = self._world.slice_of(rows)
+        mine = [view[own] for view in views]
+        if self._options.chunk_rows and self._options.chunk_rows < len(mine[0]):
+            return self._backward_chunks(objective, mine, rows, labels, factor)
+        vectors = self._share(self._embed(objective, mine), rows)
+        loss = objective(vectors, labels)
+        if self._options.rdrop:
+            again = self._share(self._embed(objective, mine), rows)
+            loss = (loss + objective(again, labels)) / 2 + self._options.rdrop * disagreement(objective, vectors, again)
+        (loss * factor).backward()
+        return float(loss.detach())
+
+    def _backward_chunks(
+        self, objective: Objective, mine: Views, rows: int, labels: Tensor | None, factor: float
+    ) -> float:
+        """The gradient of the whole batch with the memory of one chunk (GradCache, Gao et al. 2021).
+
+        Vectors are computed without a graph, the loss gives the gradient of each, and chunk by chunk they are computed
+        again, with the same dropout, to carry it on.
+        """
+        size = self._options.chunk_rows
+        chunks = [[view[at : at + size] for view in mine] for at in range(0, len(mine[0]), size)]
+        states, parts = [], []
+        with torch.no_grad():
+            for chunk in chunks:
+                states.append(_random_state(self._encoder.device))
+                parts.append(self._embed(objective, chunk))
+        leaves = [torch.cat(same).requires_grad_() for same in zip(*parts, strict=True)]
+        loss = objective(self._share(leaves, rows), labels)
+        (loss * factor).backward()
+        gradients = [torch.zeros_like(leaf) if leaf.grad is None else leaf.grad for leaf in leaves]
+        after = _random_state(self._encoder.device)
+        for number, (chunk, state) in enumerate(zip(chunks, states, strict=True)):
+            _set_random_state(state, self._encoder.device)
+            vectors = self._embed(objective, chunk)
+            own = slice(number * size, number * size + len(chunk[0]))
+            pairs = [(v, g[own]) for v, g in zip(vectors, gradients, strict=True) if v.requires_grad]
+            torch.autograd.backward([v for v, _ in pairs], [g for _, g in pairs])
+        _set_random_state(after, self._encoder.device)
+        return float(loss.detach())
+
+    def _backward_attacked(self, objective: Objective, views: Views, labels: Tensor | None, factor: float) -> None:
+        """Adds the gradient at token embeddings that are moved to where the loss is larger.
+
+        With g the gradient of the embedding table: FGSM moves it by epsilon * sign(g), FGM (Miyato et al. 2017) by
+        epsilon * g / |g|; PGD (Madry et al. 2018) takes several smaller FGM steps inside a ball of radius epsilon,
+        and only the last counts.
+        """
+        table = token_table(self._encoder)
+        if table.grad is None:
+            raise ModelError("adversarial training moves the token embeddings, and they are frozen: freeze less")
+        how, epsilon = self._options.attack, self._options.epsilon
+        epsilon = _EPSILONS[how] if epsilon is None else epsilon
+        kept, gradient = table.detach().clone(), self._world.summed(table.grad)
+        if how == "pgd":
+            pace = 1.5 * epsilon / self._options.attack_steps  # enough to reach the border
+            with _put_aside(self._encoder, objective):
+                for _ in range(self._options.attack_steps - 1):
+                    _move(table, kept, gradient, pace, epsilon)
+                    self._backward(objective, views, labels, factor)
+                    gradient = self._world.summed(table.grad)  # type: ignore[arg-type]  # it has one: see above
+                    table.grad = None
+            _move(table, kept, gradient, pace, epsilon)
+        else:
+            moves = gradient.sign() if how == "fgsm" else gradient / gradient.norm().clamp(min=1e-12)
+            with torch.no_grad():
+                table.add_(moves, alpha=epsilon)
+        self._backward(objective, views, labels, factor)
+        with torch.no_grad():
+            table.copy_(kept)
+
+    def _embed(self, objective: Objective, views: Views) -> list[Tensor]:
+        with torch.autocast(
+            self._encoder.device.type, dtype=self._options.autocast, enabled=self._options.autocast is not None
+        ):
+            vectors = objective.embed(self._encoder, views)
+        return [vector.float() for vector in vectors]
+
+    def _share(self, vectors: list[Tensor], rows: int) -> list[Tensor]:
+        return [self._world.gather(vector, rows) for vector in vectors]
+
+
+def disagreement(objective: Objective, first: list[Tensor], second: list[Tensor]) -> Tensor:
+    """How far two dropout passes are apart (R-Drop, Liang et al. 2021).
+
+    The mean of both Kullback-Leibler divergences of the objective's distributions; of an objective that has none, the
+    mean cosine distance of the vectors.
+    """
+    scores, again = objective.logits(first), objective.logits(second)
+    if scores is not None and again is not None:
+        left, right = F.log_softmax(scores, dim=-1), F.log_softmax(again, dim=-1)  # (n, choices)
+        both = F.kl_div(left, right, reduction="batchmean", log_target=True)
+        return (both + F.kl_div(right, left, reduction="batchmean", log_target=True)) / 2
+    return torch.stack([(1 - F.cosine_similarity(a, b)).mean() for a, b in zip(first, second, strict=True)]).mean()
+
+
+def token_table(encoder: TrainedEncoder) -> nn.Parameter:
+    """The embeddings of tokens, (vocabulary, dim)."""
+    body = encoder.body
+    table = body.embedding if isinstance(body, StaticEmbedding) else body.model.get_input_embeddings()
+    return cast(nn.Parameter, table.weight)
+
+
+def _move(table: nn.Parameter, kept: Tensor, gradient: Tensor, pace: float, radius: float) -> None:
+    """Moves the table by `pace` along the gradient, but no further than `radius` from where it was."""
+    with torch.no_grad():
+        away = table - kept + gradient * (pace / gradient.norm().clamp(min=1e-12))
+        table.copy_(kept + away * (radius / away.norm().clamp(min=radius)))
+
+
+@contextlib.contextmanager
+def _put_aside(*modules: nn.Module) -> Iterator[None]:
+    """Lets gradients be made for something else, and brings back those there were."""
+    parameters = [parameter for module in modules for parameter in module.parameters()]
+    kept = [parameter.grad for parameter in parameters]
+    for parameter in parameters:
+        parameter.grad = None
+    try:
+        yield
+    finally:
+        for parameter, gradient in zip(parameters, kept, strict=True):
+            parameter.grad = gradient
+
+
+def _random_state(device: torch.device) -> tuple[Tensor, Tensor | None]:
+    return torch.get_rng_state(), torch.cuda.get_rng_state(device) if device.type == "cuda" else None
+
+
+def _set_random_state(state: tuple[Tensor, Tensor | None], device: torch.device) -> None:
+    torch.set_rng_state(state[0])
+    if state[1] is not None:
+        torch.cuda.set_rng_state(state[1], device)
