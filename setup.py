@@ -30,6 +30,7 @@ setup(
         "numpy>=1.26",
         "pandas>=2.2",
         "pyarrow>=16",
+        "pyyaml>=6",
         "regex>=2024.5",
         "safetensors>=0.4.3",
         "scikit-learn>=1.4",
@@ -51,20 +52,26 @@ setup(
         "sentencepiece": ["protobuf", "sentencepiece"],
         # Beam YAML. Beam's own extra wants pandas < 2.4, which its CSV and JSON steps need.
         "yaml": ["docstring-parser>=0.15,<1", "jinja2>=3,<3.2", "jsonschema>=4,<5"],
+        # Low-rank adaptation, TensorBoard, and a launcher of several processes, for training.
+        "train": ["accelerate", "peft", "tensorboard"],
         # UMAP before HDBSCAN.
         "umap": ["umap-learn"],
         # What only benchmarks are compared with.
         "bench": ["bertopic"],
         "dev": [
+            "accelerate",
             "build",
+            "datasets",
             "faiss-cpu",
             "mypy",
+            "peft",
             "playwright",
             "pre-commit",
             "pytest",
             "ruff",
             "sentence-transformers>=6",
             "setuptools",
+            "tensorboard",
         ],
     },
 )

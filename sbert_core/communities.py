@@ -1,7 +1,6 @@
 """Clusters of the neighbour graph: Leiden communities, sentence-transformers' communities, connected components."""
 
 import ctypes
-from itertools import product
 
 import numpy as np
 from scipy import sparse
@@ -12,12 +11,15 @@ from sbert_core.cosine import unit_rows
 from sbert_core.errors import DataError
 from sbert_core.graph import NeighborGraph
 from sbert_core.kmeans import BLOCK_ROWS, nearest, settle
+from sbert_core.mining import find_neighbors
 from sbert_core.routing import sample_of
 
 NOISE = -1
 RESOLUTIONS = (0.7, 1.0, 1.4, 2.0, 2.8, 4.0, 5.6, 8.0, 11.0, 16.0, 22.0)
 SAMPLE = 3000  # rows that quality is measured on
 SMOOTHING = 3  # steps along the graph
+SLAB = 32  # dimensions that are smoothed at once
+CHOICE_ROWS = 50_000  # about as many that a resolution is chosen by
 SPLITS = 4  # in halves, that a resolution is chosen by
 SETTLING = 5  # rounds of a half
 
@@ -100,13 +102,14 @@ def smooth_vectors(graph: NeighborGraph, vectors: np.ndarray, steps: int = SMOOT
     matrix = sparse.csr_array(graph.adjacency(), dtype=np.float32)
     totals = matrix.sum(axis=1)
     shares = sparse.dia_array((1 / np.where(totals > 0, totals, 1)[None], 0), shape=matrix.shape).tocsr() @ matrix
+    smooth = vectors.astype(np.float32)  # a copy, and the only one: a dimension moves without the others
     for _ in range(steps):
-        moved = np.empty_like(vectors)
-        for start in range(0, len(vectors), BLOCK_ROWS):
-            block = slice(start, start + BLOCK_ROWS)
-            moved[block] = unit_rows(vectors[block] + shares[block] @ vectors)[0]
-        vectors = moved
-    return vectors
+        for start in range(0, smooth.shape[1], SLAB):
+            slab = np.ascontiguousarray(smooth[:, start : start + SLAB])
+            smooth[:, start : start + SLAB] = slab + shares @ slab
+        for start in range(0, len(smooth), BLOCK_ROWS):
+            smooth[start : start + BLOCK_ROWS] = unit_rows(smooth[start : start + BLOCK_ROWS])[0]
+    return smooth
 
 
 def choose_resolution(graph: NeighborGraph, vectors: np.ndarray, seed: int = 0) -> float:
@@ -117,23 +120,41 @@ def choose_resolution(graph: NeighborGraph, vectors: np.ndarray, seed: int = 0) 
     times, what chance has made does not: the resolution with the highest agreement (adjusted Rand index, mean of a few
     splits) is taken. The least is about 1, the plain modularity: very few clusters are always found again, and tell
     little. `vectors` (n, dim) are the unit vectors of all rows.
+
+    Of more than `CHOICE_ROWS` rows a sample of about so many is taken, by row number, with its own neighbours found
+    anew: those it has left of the whole graph are too few. So the cost is bounded, and clusters that a sample of this
+    size does not show have no say.
     """
     from sklearn.metrics import adjusted_rand_score
 
+    if len(graph) > CHOICE_ROWS:
+        graph, vectors = _sample(graph, vectors)
     ranks = np.arange(len(graph))
     matrix = graph.adjacency()
     splits = [sample_of(ranks, 2, 1, seed=seed + number) for number in range(SPLITS)]
     parts = [[np.flatnonzero(each) for each in (half, ~half)] for half in splits if half.any() and not half.all()]
     scores = dict.fromkeys(RESOLUTIONS, 0.0)
-    for resolution, (number, halves) in product(RESOLUTIONS, enumerate(parts)):
-        found = []
-        for rows in halves:
-            own = _leiden(matrix[rows][:, rows], resolution, seed + number)
-            found.append(nearest(vectors, settle(vectors[rows], own, SETTLING)[1]))
-        if min(len(np.unique(labels)) for labels in found) > 1:  # one cluster is always found again
-            scores[resolution] += adjusted_rand_score(*found) / len(parts)
+    for number, halves in enumerate(parts):
+        found = [_label_by_half(matrix, vectors, rows, seed + number) for rows in halves]
+        for resolution, first, second in zip(RESOLUTIONS, *found, strict=True):
+            if min(len(np.unique(labels)) for labels in (first, second)) > 1:  # one cluster is always found again
+                scores[resolution] += adjusted_rand_score(first, second) / len(parts)
     best = max(scores, key=lambda resolution: scores[resolution])
     return best if scores[best] > 0 else 1.0
+
+
+def _sample(graph: NeighborGraph, vectors: np.ndarray) -> tuple[NeighborGraph, np.ndarray]:
+    """About `CHOICE_ROWS` of the rows, and a graph of them alone."""
+    chosen = vectors[sample_of(np.arange(len(graph)), len(graph), CHOICE_ROWS)]
+    found = find_neighbors(chosen, graph.k)
+    return NeighborGraph(found.indices, found.scores), chosen
+
+
+def _label_by_half(matrix: sparse.csr_array, vectors: np.ndarray, rows: np.ndarray, seed: int) -> list[np.ndarray]:
+    """For each resolution the labels (n,) of all vectors, by the centres of what is found among these rows alone."""
+    edges, own = matrix[rows][:, rows], vectors[rows]
+    centers = (settle(own, _leiden(edges, each, seed), SETTLING)[1] for each in RESOLUTIONS)
+    return [nearest(vectors, each) for each in centers]
 
 
 def find_groups(
@@ -146,4 +167,5 @@ def find_groups(
     """
     with threadpool_limits(1):  # with several threads the order of sums changes the outcome
         chosen = choose_resolution(graph, vectors, seed) if resolution is None else resolution
-        return chosen, settle(smooth_vectors(graph, vectors), find_leiden(graph, chosen, seed))[0]
+        labels = find_leiden(graph, chosen, seed)
+        return chosen, settle(smooth_vectors(graph, vectors), labels)[0]

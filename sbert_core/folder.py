@@ -58,10 +58,13 @@ def read_folder(
     folder: Path,
     *,
     max_tokens: int | None = None,
+    decoder: bool = False,
     allow_pickle: bool = False,
     allow_code: bool = False,
 ) -> EncoderParts:
     """Reads an encoder from `folder`; `max_tokens` overrides the folder's own limit.
+
+    `decoder` makes a sentence encoder of a plain encoder-decoder model by the first token of its decoder.
 
     Nothing is unpickled and no code of the folder is run unless the caller allows it.
     """
@@ -70,8 +73,10 @@ def read_folder(
         if not (folder / "config.json").exists():
             raise ModelError(f"{folder} has neither modules.json nor config.json: it is not a model folder")
         check_folder(folder, **allowed)
-        body = Transformer.load(folder, max_tokens=max_tokens, **allowed)
-        return EncoderParts(body, Pooling(body.dim))
+        body = Transformer.load(folder, max_tokens=max_tokens, decoder=decoder, **allowed)
+        return EncoderParts(body, Pooling(body.dim, "cls" if decoder else "mean"))
+    if decoder:
+        raise ModelError(f"{folder} is a sentence encoder already: `decoder` is for a plain encoder-decoder model")
 
     modules: list[nn.Module] = []
     for entry in read_json(folder / "modules.json"):
@@ -117,6 +122,7 @@ def _read_transformer(folder: Path, max_tokens: int | None, allowed: dict[str, b
         folder,
         max_tokens=max_tokens or config.get("max_seq_length"),
         lower_case=config.get("do_lower_case") or False,
+        decoder=config.get("first_decoder_token", False),
         **allowed,
     )
 
@@ -212,6 +218,8 @@ def _write_module(folder: Path, module: nn.Module) -> None:
     if isinstance(module, Transformer):
         module.save(folder)
         config = {"max_seq_length": module.max_tokens, "do_lower_case": module.lower_case}
+        if module.decoder:  # ours alone: sentence-transformers has no such form
+            config["first_decoder_token"] = True
         _write_json(folder / _TRANSFORMER_CONFIG, config)
     elif isinstance(module, StaticEmbedding):
         module.save(folder)

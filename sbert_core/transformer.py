@@ -12,8 +12,9 @@ from transformers import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerB
 from sbert_core.errors import ModelError
 from sbert_core.tokenization import TextTokenizer
 
-# Encoder-decoder models of which only the encoder is used (Sentence-T5).
+# Encoder-decoder models of which only the encoder is used, if not told otherwise (Sentence-T5).
 _ENCODER_CLASSES = {"t5": "T5EncoderModel", "mt5": "MT5EncoderModel", "umt5": "UMT5EncoderModel"}
+_FAMILY = ", ".join(_ENCODER_CLASSES)
 
 # Models that number positions from padding_idx + 1: that many rows of their position table are never used.
 _OFFSET_POSITIONS = ("roberta", "xlm-roberta", "xlm-roberta-xl", "camembert", "mpnet")
@@ -24,7 +25,9 @@ _DEFAULT_MAX_TOKENS = 512
 class Transformer(nn.Module):
     """A transformer encoder: token ids in, one vector per token out.
 
-    `max_tokens` counts special tokens too. `lower_case` lower-cases before a cased tokenizer.
+    `max_tokens` counts special tokens too. `lower_case` lower-cases before a cased tokenizer. With `decoder` an
+    encoder-decoder model gives a single vector: that of the decoder's first token, which has seen the whole text
+    (Sentence-T5's third form).
     """
 
     def __init__(
@@ -33,6 +36,7 @@ class Transformer(nn.Module):
         tokenizer: PreTrainedTokenizerBase,
         max_tokens: int | None = None,
         lower_case: bool = False,
+        decoder: bool = False,
     ) -> None:
         super().__init__()
         if not tokenizer.is_fast:
@@ -42,6 +46,7 @@ class Transformer(nn.Module):
         self.model = model
         self.tokenizer = tokenizer
         self.lower_case = lower_case
+        self.decoder = decoder
         self.text_tokenizer = TextTokenizer(tokenizer.backend_tokenizer, self.max_tokens, lower_case=lower_case)
 
     @property
@@ -55,8 +60,12 @@ class Transformer(nn.Module):
         return int(self.tokenizer.pad_token_id or 0)
 
     def forward(self, ids: Tensor, mask: Tensor) -> Tensor:
-        """Maps token ids (n, length) and their mask to token vectors (n, length, dim)."""
-        return self.model(input_ids=ids, attention_mask=mask).last_hidden_state
+        """Maps token ids (n, length) and their mask to token vectors (n, length, dim), or (n, 1, dim) of a decoder."""
+        first = {}
+        if self.decoder:
+            start = getattr(self.model.config, "decoder_start_token_id", None)
+            first["decoder_input_ids"] = ids.new_full((len(ids), 1), self.pad_id if start is None else start)
+        return self.model(input_ids=ids, attention_mask=mask, **first).last_hidden_state
 
     @classmethod
     def load(
@@ -65,12 +74,16 @@ class Transformer(nn.Module):
         *,
         max_tokens: int | None = None,
         lower_case: bool = False,
+        decoder: bool = False,
         allow_pickle: bool = False,
         allow_code: bool = False,
     ) -> "Transformer":
         """Loads a Hugging Face folder in float32. The folder is expected to have passed `check_folder`."""
         config = transformers.AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=allow_code)
-        encoder_class = getattr(transformers, _ENCODER_CLASSES.get(config.model_type, "AutoModel"))
+        if decoder and config.model_type not in _ENCODER_CLASSES:
+            raise ModelError(f"{folder} holds a {config.model_type}, which has no decoder: only {_FAMILY} have one")
+        name = "AutoModel" if decoder else _ENCODER_CLASSES.get(config.model_type, "AutoModel")
+        encoder_class = getattr(transformers, name)
         with _quiet():
             model, info = encoder_class.from_pretrained(
                 folder,
@@ -91,7 +104,7 @@ class Transformer(nn.Module):
                 f"{folder}: the weights lack {len(missing)} tensors of {type(model).__name__}, "
                 f"{missing[0]!r} among them: is config.json the one they were saved with?"
             )
-        return cls(model.eval(), tokenizer, max_tokens, lower_case)
+        return cls(model.eval(), tokenizer, max_tokens, lower_case, decoder)
 
     def save(self, folder: Path) -> None:
         """Writes weights (safetensors), configuration and tokenizer in Hugging Face's format."""

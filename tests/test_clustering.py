@@ -28,6 +28,7 @@ from sbert_core.kmeans import add_up, assign, choose_k, move_centers, settle, st
 from sbert_core.membership import link_centers, nearest_centers, strength_by_centers, strength_in_graph
 from sbert_core.mining import find_neighbors
 from sbert_core.quality import density_quality, quality_with_labels, quality_without_labels
+from sbert_core.routing import sample_of
 
 
 def blobs(clusters: int = 8, each: int = 60, dim: int = 24, spread: float = 0.12, seed: int = 0):
@@ -121,6 +122,21 @@ def test_resolution_of_what_has_no_halves_is_one():
     assert choose_resolution(graph_of(np.ones((30, 4), np.float32)), np.ones((30, 4), np.float32)) == 1
 
 
+def test_resolution_of_many_rows_is_chosen_by_a_sample(monkeypatch):
+    vectors, truth = blobs(20, 60, spread=0.2)
+    graph = graph_of(vectors, 16)
+    sample = vectors[sample_of(np.arange(1200), 1200, 300)]
+    assert 250 < len(sample) < 350
+    whole, expected = choose_resolution(graph, vectors), choose_resolution(graph_of(sample, 16), sample)
+    monkeypatch.setattr("sbert_core.communities.CHOICE_ROWS", 1200)
+    assert choose_resolution(graph, vectors) == whole
+    monkeypatch.setattr("sbert_core.communities.CHOICE_ROWS", 300)
+    resolution, labels = find_groups(graph, vectors)
+    assert resolution == expected != whole
+    assert len(labels) == 1200
+    assert adjusted_rand_score(truth, labels) > 0.95
+
+
 def test_chance_does_not_look_like_clusters():
     vectors, _ = blobs(6, 100, spread=0.3)  # Leiden cuts them ever finer
     resolution, labels = find_groups(graph_of(vectors, 16), vectors)
@@ -150,6 +166,12 @@ def test_smoothing_brings_neighbors_together():
     moved = vectors + matrix @ vectors / matrix.sum(axis=1, keepdims=True)
     moved /= np.linalg.norm(moved, axis=1, keepdims=True)
     assert np.allclose(smooth_vectors(graph, vectors, 1), moved, atol=1e-5)
+    assert np.array_equal(vectors, blobs(4, 50, spread=0.25)[0])  # they are not touched
+    wide, _ = blobs(4, 50, dim=70)  # more than two slabs
+    matrix = graph_of(wide, 8).adjacency().toarray()
+    moved = wide + matrix @ wide / matrix.sum(axis=1, keepdims=True)
+    moved /= np.linalg.norm(moved, axis=1, keepdims=True)
+    assert np.allclose(smooth_vectors(graph_of(wide, 8), wide, 1), moved, atol=1e-5)
 
 
 @pytest.mark.parametrize("spread", [0.1, 0.2])

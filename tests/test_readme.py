@@ -1,5 +1,6 @@
 """What the documents say is so."""
 
+import dataclasses
 import importlib
 import re
 import shlex
@@ -7,14 +8,18 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 
 from benchmarks.readme import render
 from pipelines.cli import JOBS, OPTIONS
 from pipelines.flags import FlagParser, add_flags, parse_flags
+from sbert_core import TrainPlan
+from sbert_core.training.objectives import OBJECTIVES
+from sbert_core.training.plan import Source
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "benchmarks" / "README.md"]
+DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "benchmarks" / "README.md", ROOT / "docs/training.md"]
 
 
 def code_blocks(text: str, language: str) -> list[str]:
@@ -52,7 +57,9 @@ def test_every_make_target_is_listed():
 
 
 def sbert_beam_commands() -> list[str]:
-    return [line for block in code_blocks(README, "sh") for line in block.splitlines() if "sbert-beam " in line]
+    texts = [path.read_text(encoding="utf-8") for path in DOCUMENTS]
+    blocks = [block for text in texts for block in code_blocks(text, "sh")]
+    return [line for block in blocks for line in block.splitlines() if "sbert-beam " in line]
 
 
 @pytest.mark.parametrize("command", sbert_beam_commands())
@@ -70,6 +77,17 @@ def test_every_job_is_in_the_readme_and_has_an_example():
     for job in JOBS:
         example = importlib.import_module(f"pipelines.{job}_options").EXAMPLE
         assert example.startswith(f"sbert-beam {job} --")
+
+
+def test_the_training_guide_is_complete():
+    text = (ROOT / "docs" / "training.md").read_text(encoding="utf-8")
+    (example,) = code_blocks(text, "yaml")
+    plan = TrainPlan.from_dict(yaml.safe_load(example))
+    assert (plan.batch_size, plan.learning_rate) == (TrainPlan.batch_size, TrainPlan.learning_rate)
+    for name in OBJECTIVES:
+        assert f"`{name}`" in text, name
+    for field in (*dataclasses.fields(TrainPlan), *dataclasses.fields(Source)):
+        assert re.search(rf"\b{field.name}\b", text) or field.name in ("device", "max_steps", "seed", "options"), field
 
 
 def test_encoder_example_runs(capsys):

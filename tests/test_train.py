@@ -16,6 +16,7 @@ from sentence_transformers import SentenceTransformer
 from pipelines.cli import main
 from sbert_core import SentenceEncoder, TrainPlan, train
 from sbert_core.errors import DataError, ModelError
+from sbert_core.folder import read_folder
 from sbert_core.training import checkpoint, loop
 from tests.tiny_models import make_transformer
 
@@ -92,6 +93,20 @@ class Killed(BaseException):
     """Not an error that anything may catch."""
 
 
+def train_until_killed(plan, doomed, monkeypatch):
+    step = loop._Learning.step
+
+    def dying(self, number, *others):
+        if number == doomed:
+            raise Killed
+        return step(self, number, *others)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(loop._Learning, "step", dying)
+        with pytest.raises(Killed):
+            train(plan)
+
+
 RESUMED = {
     "plain": {},
     "objective with weights": {"data": {"objective": "classification", "label": "kind"}},
@@ -107,17 +122,7 @@ def test_a_killed_run_resumes_exactly(model, pairs, tmp_path, monkeypatch, chang
     settings = {**changes, "dev": dev, "evaluate_every": 3}
     undisturbed = train(make_plan(model, pairs, tmp_path / "whole", **settings))
     plan = make_plan(model, pairs, tmp_path / "killed", checkpoint_every=2, **settings)
-    step = loop._Learning.step
-
-    def dying(self, number, *others):
-        if number == 6:
-            raise Killed
-        return step(self, number, *others)
-
-    monkeypatch.setattr(loop._Learning, "step", dying)
-    with pytest.raises(Killed):
-        train(plan)
-    monkeypatch.setattr(loop._Learning, "step", step)
+    train_until_killed(plan, 6, monkeypatch)
     resumed = train(plan)
     assert_equal_weights(tmp_path / "whole", tmp_path / "killed")
     assert resumed["dev"] == undisturbed["dev"]
@@ -302,6 +307,31 @@ def test_hard_negatives_are_found_with_the_model(model, pairs, tmp_path):
     assert result["rows"] == len(PAIRS)
 
 
+@pytest.mark.parametrize("decoder", [False, True])
+def test_t5_is_trained_by_its_encoder_or_its_decoder(pairs, tmp_path, decoder):
+    model = str(make_transformer(tmp_path / "t5", "t5"))
+    train(make_plan(model, pairs, tmp_path / "out", decoder=decoder))
+    parts = SentenceEncoder.load(tmp_path / "out").parts
+    assert parts.body.decoder == decoder
+    assert parts.pooling.modes == (("cls",) if decoder else ("mean",))
+    vectors = SentenceEncoder.load(tmp_path / "out").encode(["the fox", "the fox is lazy"])
+    raw = SentenceEncoder(read_folder(Path(model), decoder=decoder)).encode(["the fox", "the fox is lazy"])
+    assert np.abs(vectors - raw).max() > 1e-4
+    tokens = parts.body.tokenizer(["the fox is lazy"], return_tensors="pt")["input_ids"]
+    start = torch.tensor([[parts.body.pad_id]])  # as in T5's own configuration
+    with torch.no_grad():
+        if decoder:
+            expected = parts.body.model(input_ids=tokens, decoder_input_ids=start).last_hidden_state[0, 0]
+        else:
+            expected = parts.body.model(input_ids=tokens).last_hidden_state[0].mean(dim=0)
+    np.testing.assert_allclose(vectors[1], expected.numpy(), atol=1e-5)
+
+
+def test_only_t5_has_a_decoder(model, pairs, tmp_path):
+    with pytest.raises(ModelError, match="holds a bert, which has no decoder"):
+        train(make_plan(model, pairs, tmp_path / "out", decoder=True))
+
+
 def test_a_student_learns_to_embed_like_its_teacher(model, pairs, tmp_path):
     texts = [text for pair in PAIRS for text in pair]
     teacher = SentenceEncoder.load(model).encode(texts)
@@ -313,13 +343,28 @@ def test_a_student_learns_to_embed_like_its_teacher(model, pairs, tmp_path):
 
 
 def test_lora_learns_little_and_is_merged(model, pairs, tmp_path):
-    pytest.importorskip("peft", reason="LoRA needs peft")
     train(make_plan(model, pairs, tmp_path / "out", lora_rank=2))
     before, after = weights(model), weights(tmp_path / "out")
     assert before.keys() == after.keys()
     changed = [name for name, tensor in before.items() if not torch.equal(tensor, after[name])]
     assert changed
     assert all(before[name].ndim == 2 and "embeddings" not in name for name in changed)
+
+
+def test_a_killed_run_with_lora_resumes_exactly(model, pairs, tmp_path, monkeypatch):
+    train(make_plan(model, pairs, tmp_path / "whole", lora_rank=2))
+    plan = make_plan(model, pairs, tmp_path / "killed", lora_rank=2, checkpoint_every=2)
+    train_until_killed(plan, 5, monkeypatch)
+    train(plan)
+    assert_equal_weights(tmp_path / "whole", tmp_path / "killed")
+
+
+def test_tensorboard_gets_the_metrics(model, pairs, tmp_path):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    train(make_plan(model, pairs, tmp_path / "out", tensorboard=True))
+    board = EventAccumulator(str(tmp_path / "out" / "tensorboard")).Reload()
+    assert [each.value for each in board.Scalars("loss")] == pytest.approx(losses(tmp_path / "out"))
 
 
 def test_two_processes_learn_as_one(pairs, tmp_path):

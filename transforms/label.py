@@ -78,14 +78,17 @@ def load_graph(folder: str, corpus: Corpus) -> NeighborGraph:
 
 def load_vectors(corpus: Corpus, wanted: int | None = None) -> tuple[np.ndarray, np.ndarray]:
     """Ranks and unit vectors of all rows, or of a sample of about `wanted`, in the order of their ranks."""
-    ranks, vectors = [], []
+    if wanted is None:  # every rank is there once: a row goes to its place at once, and there is one copy of all
+        everything = np.empty((corpus.rows, corpus.dim), np.float32)
+        for block in corpus.blocks:
+            everything[ranks_of_block(corpus, block)] = read_vectors(corpus, block)[0]
+        return np.arange(corpus.rows, dtype=np.uint32), everything
+    ranks, vectors = [np.empty(0, np.uint32)], [np.empty((0, corpus.dim), np.float32)]
     for block in corpus.blocks:
         own, (unit, _) = ranks_of_block(corpus, block), read_vectors(corpus, block)
-        chosen = slice(None) if wanted is None else sample_of(own, corpus.rows, wanted)
+        chosen = sample_of(own, corpus.rows, wanted)
         ranks.append(own[chosen])
         vectors.append(unit[chosen])
-    if not ranks:
-        return np.empty(0, np.uint32), np.empty((0, corpus.dim), np.float32)
     order = np.argsort(np.concatenate(ranks))
     return np.concatenate(ranks)[order], np.concatenate(vectors)[order]
 

@@ -65,7 +65,7 @@ class _Run:
         folder = find_model(plan.model)
         self.folder = RunFolder(plan.output, _digest(plan, str(folder)), self.world, plan.tensorboard)
         torch.manual_seed(plan.seed)
-        self.parts = shape_parts(read_folder(folder, max_tokens=plan.max_tokens), plan)
+        self.parts = shape_parts(read_folder(folder, max_tokens=plan.max_tokens, decoder=plan.decoder), plan)
 
     def run(self) -> dict[str, Any]:
         before = self.folder.finished()

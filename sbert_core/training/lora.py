@@ -27,5 +27,5 @@ def merge_lora(parts: EncoderParts, adapted: nn.Module) -> EncoderParts:
     merged = copy.deepcopy(adapted).merge_and_unload()  # type: ignore[operator]
     body = parts.body
     assert isinstance(body, Transformer)  # add_lora sees to it
-    plain = Transformer(merged, body.tokenizer, body.max_tokens, body.lower_case)
+    plain = Transformer(merged, body.tokenizer, body.max_tokens, body.lower_case, body.decoder)
     return dataclasses.replace(parts, body=plain)

@@ -71,6 +71,7 @@ class TrainPlan:
     data: tuple[Source, ...]
     dev: Dev | None = None
     pooling: str | None = None  # instead of the model's own: cls, mean, max ..., or several with commas
+    decoder: bool = False  # T5: the first token of the decoder instead of the mean of the encoder's
     max_tokens: int | None = None
     normalize: bool | None = None  # None: as the model does
     dense: int | None = None  # adds a linear layer to this many dimensions
