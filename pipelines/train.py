@@ -1,5 +1,6 @@
 """The train job: labelled or plain text to an encoder; no pipeline is needed."""
 
+import os
 from collections.abc import Sequence
 from typing import Any, cast
 
@@ -20,6 +21,8 @@ def run(options: TrainOptions, beam_flags: Sequence[str] = ()) -> dict[str, Any]
     changes = options.changes()
     plan = TrainPlan.read(options.config, **changes) if options.config else TrainPlan.from_dict(changes, "the flags")
     result = train(plan, progress=True)
+    if os.environ.get("RANK", "0") != "0":  # of several processes, the first tells
+        return {}
     figures = {name: result[name] for name in ("rows", "steps", "seconds")} | {"loss": round(result["loss"], 4)}
     if "dev" in result:
         dev = result["dev"]

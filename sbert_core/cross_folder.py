@@ -15,7 +15,7 @@ import transformers
 
 from sbert_core.errors import ModelError
 from sbert_core.safety import check_folder, inner_path, read_json
-from sbert_core.transformer import Transformer, _quiet
+from sbert_core.transformer import Transformer, quiet
 
 # Where torch keeps what a folder may name. Names are compared, never imported.
 _ACTIVATION_PATHS = {"sigmoid": "torch.nn.modules.activation.Sigmoid", "identity": "torch.nn.modules.linear.Identity"}
@@ -59,7 +59,7 @@ def read_cross_encoder(
         head = {"num_labels": len(labels), "id2label": dict(enumerate(labels)), "label2id": numbers}
         weights |= head | {"ignore_mismatched_sizes": True}  # a head for other labels is learned anew
     try:
-        with _quiet():
+        with quiet():
             load_model = transformers.AutoModelForSequenceClassification.from_pretrained
             model, info = load_model(folder, **weights, **local, output_loading_info=True)
             tokenizer = transformers.AutoTokenizer.from_pretrained(folder, **local)

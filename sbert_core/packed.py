@@ -70,7 +70,7 @@ def _distilbert_blocks(model: PreTrainedModel) -> Iterator[Block]:
 
 
 # By exact class: a subclass may compute something else.
-_BLOCKS: dict[str, Callable[[PreTrainedModel], Iterator[Block]]] = {
+BLOCKS: dict[str, Callable[[PreTrainedModel], Iterator[Block]]] = {
     "BertModel": _bert_blocks,
     "RobertaModel": _bert_blocks,
     "XLMRobertaModel": _bert_blocks,
@@ -83,7 +83,7 @@ _BLOCKS: dict[str, Callable[[PreTrainedModel], Iterator[Block]]] = {
 
 def blocks_of(model: PreTrainedModel) -> list[Block]:
     """The layers of a model that `PackedTransformer.supports`."""
-    return list(_BLOCKS[type(model).__name__](model))
+    return list(BLOCKS[type(model).__name__](model))
 
 
 def activation_of(model: PreTrainedModel) -> str:
@@ -162,7 +162,7 @@ class PackedTransformer:
         """Whether this architecture is one of those checked against the padded path."""
         config = model.config
         decoder = getattr(config, "is_decoder", False) or getattr(config, "add_cross_attention", False)
-        return type(model).__name__ in _BLOCKS and not decoder
+        return type(model).__name__ in BLOCKS and not decoder
 
     def __call__(self, ids: Tensor, groups: list[Group]) -> list[Tensor]:
         """Maps token ids (total,) to the token vectors of each group: (sentences, length, dim)."""

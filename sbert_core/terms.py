@@ -15,20 +15,20 @@ from scipy import sparse
 NOISE = -1  # the label of texts in no cluster: counted as background, never named
 
 _SCRIPTS = ("Han", "Hiragana", "Thai", "Lao", "Khmer", "Myanmar")  # without spaces; Katakana words end with it
-_UNSPACED = "".join(rf"\p{{{script}}}" for script in _SCRIPTS)
+UNSPACED = "".join(rf"\p{{{script}}}" for script in _SCRIPTS)
 _RUN = regex.compile(
     "(?P<paired>" + "|".join(rf"[\p{{{name}}}--\p{{N}}][[\p{{{name}}}\p{{M}}ー]--\p{{N}}]*" for name in _SCRIPTS) + ")"
-    rf"|(?P<word>[\p{{Katakana}}ー]+|(?:[[\p{{L}}\p{{M}}\p{{N}}]--[\p{{Katakana}}ー{_UNSPACED}]]"
+    rf"|(?P<word>[\p{{Katakana}}ー]+|(?:[[\p{{L}}\p{{M}}\p{{N}}]--[\p{{Katakana}}ー{UNSPACED}]]"
     # \u200c is part of words in Persian, the apostrophe of комп'ютер and don't; elsewhere it is a border: l'adresse
     r"|(?<=\p{L})[\u200c\u200d](?=\p{L})|(?<=\p{Cyrillic})'(?=\p{Cyrillic})|(?<=n)'(?=t\b))+)"
     r"|(?P<gap>(?<=\p{L})'(?:s|re|ve|ll|d|m)\b|[ '-])|.",
     regex.VERSION1 | regex.DOTALL,
 )
-_SIGN = regex.compile(r"[เ-ไເ-ໄ]?\X[\p{M}ะาำະາຳ]*")  # a consonant of Thai or Lao with the vowels before and after it
+SIGN = regex.compile(r"[เ-ไເ-ໄ]?\X[\p{M}ะาำະາຳ]*")  # a consonant of Thai or Lao with the vowels before and after it
 _LETTERS = regex.compile(r"\p{L}.*\p{L}|[\uac00-\ud7a3]", regex.DOTALL)  # one letter says nothing, one syllable may
 _HANGUL = regex.compile(r"[\uac00-\ud7a3]+")
 _HIRAGANA = regex.compile(r"\p{Hiragana}")
-_PAIRED = regex.compile(f"[{_UNSPACED}]")
+_PAIRED = regex.compile(f"[{UNSPACED}]")
 
 _TINY = np.finfo(np.float64).tiny
 _FREQUENT = 1 / 2000  # of all terms
@@ -93,7 +93,7 @@ def split_terms(text: str) -> list[str]:
     before = ""
     for run in _RUN.finditer(text):
         if run["paired"]:
-            signs = _SIGN.findall(run[0])
+            signs = SIGN.findall(run[0])
             terms += [first + second for first, second in itertools.pairwise(signs)] or signs
             before = ""
         elif run["word"]:
@@ -254,7 +254,7 @@ def _best_terms(weights: np.ndarray, terms: Sequence[str], counter: Counter[str]
 
 def _join_pairs(heavy: dict[str, tuple[float, int]], counter: Counter[str]) -> dict[str, tuple[float, int]]:
     """Joins pairs of characters to longer words: ab and bc, if most b are in both, or both come as often."""
-    signs = {term: _SIGN.findall(term) for term in counter if _PAIRED.match(term)}
+    signs = {term: SIGN.findall(term) for term in counter if _PAIRED.match(term)}
     ends, starts = defaultdict[str, Counter[str]](Counter), defaultdict[str, Counter[str]](Counter)
     for pair in (term for term in signs if len(signs[term]) == 2):
         starts[signs[pair][0]][pair] = ends[signs[pair][1]][pair] = counter[pair]
@@ -279,9 +279,9 @@ def _join_pairs(heavy: dict[str, tuple[float, int]], counter: Counter[str]) -> d
 
 def _straddles(term: str, chosen: Sequence[str]) -> bool:
     """Whether characters look like the end of one word and the beginning of the next."""
-    if not _PAIRED.match(term) or len(signs := _SIGN.findall(term)) < 2:
+    if not _PAIRED.match(term) or len(signs := SIGN.findall(term)) < 2:
         return False
-    words = [_SIGN.findall(other) for other in chosen if _PAIRED.match(other)]
+    words = [SIGN.findall(other) for other in chosen if _PAIRED.match(other)]
     after, before = ([len(w) for w in words if w[-1] == signs[0]], [len(w) for w in words if w[0] == signs[-1]])
     return bool(after and before) or max(after + before, default=0) > 2  # a long word says more of its borders
 

@@ -84,7 +84,7 @@ class Transformer(nn.Module):
             raise ModelError(f"{folder} holds a {config.model_type}, which has no decoder: only {_FAMILY} have one")
         name = "AutoModel" if decoder else _ENCODER_CLASSES.get(config.model_type, "AutoModel")
         encoder_class = getattr(transformers, name)
-        with _quiet():
+        with quiet():
             model, info = encoder_class.from_pretrained(
                 folder,
                 config=config,
@@ -109,7 +109,7 @@ class Transformer(nn.Module):
     def save(self, folder: Path) -> None:
         """Writes weights (safetensors), configuration and tokenizer in Hugging Face's format."""
         self.tokenizer.model_max_length = self.max_tokens
-        with _quiet():
+        with quiet():
             self.model.save_pretrained(folder)
             self.tokenizer.save_pretrained(folder)
 
@@ -125,7 +125,7 @@ def _position_limit(config: PretrainedConfig) -> int:
 
 
 @contextlib.contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     """Silences transformers' progress bars and load reports: what matters in them is checked and raised."""
     logging = transformers.utils.logging
     verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()

@@ -301,6 +301,11 @@ def test_a_folder_that_cannot_be_adapted_is_told(model, pairs, tmp_path):
         train(make_plan(model, pairs, tmp_path / "out", freeze=9))
 
 
+def test_half_precision_of_a_gpu_needs_one(model, pairs, tmp_path):
+    with pytest.raises(ModelError, match="float16 is for CUDA, not cpu"):
+        train(make_plan(model, pairs, tmp_path / "out", precision="float16", device="cpu"))
+
+
 def test_hard_negatives_are_found_with_the_model(model, pairs, tmp_path):
     data = {"hard_negatives": {"ranks": [1, 20], "margin": -2.0}}
     result = train(make_plan(model, pairs, tmp_path / "out", data=data, max_steps=2))
@@ -389,6 +394,7 @@ def test_two_processes_learn_as_one(pairs, tmp_path):
         [*command, "--output", str(tmp_path / "two")], cwd=ROOT, env=environment, capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr
+    assert done.stdout.count("kept from before") == 1  # one of them tells
     train(TrainPlan.from_dict({**settings, "data": sources, "output": str(tmp_path / "one")}))
     np.testing.assert_allclose(losses(tmp_path / "two"), losses(tmp_path / "one"), rtol=1e-4)
     # Adam's first steps go by the sign of a gradient, however small: what rounding makes of it can show.

@@ -20,18 +20,18 @@ from sbert_core.encoder import choose_device
 from sbert_core.errors import DataError, ModelError
 from sbert_core.safety import check_folder
 from sbert_core.source import find_model
-from sbert_core.terms import _SIGN, _UNSPACED
+from sbert_core.terms import SIGN, UNSPACED
 from sbert_core.training.tables import short
-from sbert_core.transformer import _quiet
+from sbert_core.transformer import quiet
 
 Step = Callable[[list[str], np.random.Generator], list[str]]
 Translate = Callable[[list[str]], list[str]]
 Synonyms = Mapping[str, Sequence[str]]
 
-_LETTER = rf"[[\p{{L}}\p{{M}}\p{{N}}_]--[{_UNSPACED}]]"
+_LETTER = rf"[[\p{{L}}\p{{M}}\p{{N}}_]--[{UNSPACED}]]"
 _JOINER = r"(?:['\u2019-]|(?<=\p{N})[.,:](?=\p{N}))"  # don't, e-mail, 3.5
 _WORD = regex.compile(
-    rf"(?P<unspaced>[{_UNSPACED}][{_UNSPACED}\p{{M}}ー]*)|{_LETTER}+(?:{_JOINER}{_LETTER}+)*", regex.VERSION1
+    rf"(?P<unspaced>[{UNSPACED}][{UNSPACED}\p{{M}}ー]*)|{_LETTER}+(?:{_JOINER}{_LETTER}+)*", regex.VERSION1
 )
 _TRANSLATED = 32  # texts that are translated at a time
 
@@ -109,7 +109,7 @@ def _words(text: str) -> list[tuple[int, int]]:
     """Where the words of a text begin and end; its characters where no spaces are written between words."""
     spans: list[tuple[int, int]] = []
     for word in _WORD.finditer(text):
-        spans += [sign.span() for sign in _SIGN.finditer(text, *word.span())] if word["unspaced"] else [word.span()]
+        spans += [sign.span() for sign in SIGN.finditer(text, *word.span())] if word["unspaced"] else [word.span()]
     return spans
 
 
@@ -250,7 +250,7 @@ class _Seq2Seq:
         check_folder(folder)
         self.device, self.beams = choose_device(device), beams
         try:
-            with _quiet():
+            with quiet():
                 self.tokenizer = transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True)
                 model, info = transformers.AutoModelForSeq2SeqLM.from_pretrained(
                     folder, local_files_only=True, use_safetensors=True, dtype=torch.float32, output_loading_info=True
@@ -275,7 +275,7 @@ class _Seq2Seq:
                 max_length=self.longest,
                 return_tensors="pt",
             ).to(self.device)
-            with _quiet():  # it would tell that max_new_tokens is not what the model's own settings say
+            with quiet():  # it would tell that max_new_tokens is not what the model's own settings say
                 ids = self.model.generate(
                     input_ids=inputs["input_ids"],
                     attention_mask=inputs["attention_mask"],

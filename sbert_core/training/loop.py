@@ -14,7 +14,7 @@ from torch import nn
 from tqdm.auto import tqdm
 
 from sbert_core.encoder import SentenceEncoder, choose_device
-from sbert_core.errors import DataError
+from sbert_core.errors import DataError, ModelError
 from sbert_core.folder import EncoderParts, read_folder
 from sbert_core.source import find_model
 from sbert_core.training.batches import mixed_steps
@@ -60,6 +60,8 @@ class _Run:
     def __init__(self, plan: TrainPlan, progress: bool) -> None:
         self.plan = plan
         self.device = choose_device(plan.device)
+        if plan.precision == "float16" and self.device.type != "cuda":
+            raise ModelError(f"precision: float16 is for CUDA, not {self.device}: use bfloat16 or float32")
         self.world = World(self.device)
         self.progress = progress and self.world.leads
         folder = find_model(plan.model)

@@ -19,12 +19,12 @@ from sbert_core.encoder import Precision, SentenceEncoder
 from sbert_core.errors import DataError, ModelError, TextError
 from sbert_core.folder import EncoderParts
 from sbert_core.heads import Dense
-from sbert_core.packed import _BLOCKS
+from sbert_core.packed import BLOCKS
 from sbert_core.training.examples import Examples
 from sbert_core.transformer import Transformer
 
 # Where an architecture keeps its layers; all of those that run packed, and T5's encoders.
-_LAYERS = dict.fromkeys(_BLOCKS, "encoder.layer") | {"DistilBertModel": "transformer.layer"}
+_LAYERS = dict.fromkeys(BLOCKS, "encoder.layer") | {"DistilBertModel": "transformer.layer"}
 _LAYERS |= dict.fromkeys(("T5EncoderModel", "MT5EncoderModel", "UMT5EncoderModel"), "encoder.block")
 
 
