@@ -19,8 +19,8 @@ $(READY): constraints.txt setup.py
 setup: $(READY) ## make .venv with everything in it
 
 .PHONY: test
-test: $(READY) ## run the tests
-	HF_HUB_OFFLINE=1 $(BIN)/python -m pytest $(PYTEST_ARGS)
+test: $(READY) ## run the tests, in two processes
+	HF_HUB_OFFLINE=1 $(BIN)/python -m pytest -n 2 $(PYTEST_ARGS)
 
 .PHONY: demo
 demo: $(READY) ## run all jobs on the corpus in demo/sentences and say where the report is
@@ -36,12 +36,14 @@ lint: $(READY) ## check style and types
 	$(BIN)/mypy
 
 .PHONY: bench
-bench: $(READY) ## measure what the README claims: make bench DATA=folder
+bench: $(READY) ## measure what the README claims: make bench DATA=folder MODEL=folder
 	HF_HUB_OFFLINE=1 $(BIN)/python -m benchmarks.encode --data "$(DATA)"
 	HF_HUB_OFFLINE=1 $(BIN)/python -m benchmarks.embed --data "$(DATA)"
 	HF_HUB_OFFLINE=1 $(BIN)/python -m benchmarks.mine --data "$(DATA)" --vectors $(VENV)/bench-vectors.npy
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[bench]'
 	HF_HUB_OFFLINE=1 $(BIN)/python -m benchmarks.cluster --data "$(DATA)" --vectors $(VENV)/bench-vectors.npy
+	HF_HUB_OFFLINE=1 $(BIN)/python -m benchmarks.train --data "$(DATA)" --model "$(MODEL)" --work $(VENV)/bench-train
+	HF_HUB_OFFLINE=1 $(BIN)/python -m benchmarks.tune --data "$(DATA)" --work $(VENV)/bench-tune
 	$(BIN)/python -m benchmarks.readme
 
 .PHONY: clean

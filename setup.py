@@ -68,6 +68,7 @@ setup(
             "playwright",
             "pre-commit",
             "pytest",
+            "pytest-xdist",
             "ruff",
             "sentence-transformers>=6",
             "setuptools",

@@ -66,9 +66,11 @@ def machine(*packages: str) -> dict[str, Any]:
 def measure_sections(name: str, sections: dict[str, Callable[[], Any]], only: str | None = None) -> None:
     """Measures each section and stores it at once in results/`name`.json; `only` leaves the others as they are."""
     path = RESULTS / f"{name}.json"
-    stored = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     for section, measure in sections.items():
         if only in (None, section):
-            stored[section] = measure()
-            print(f"{section}: {json.dumps(stored[section], indent=2)}")
+            measured = measure()
+            print(f"{section}: {json.dumps(measured, indent=2)}")
+            # Read only now: another process may have stored its own section meanwhile.
+            stored = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+            stored[section] = measured
             path.write_text(json.dumps({key: stored[key] for key in sections if key in stored}, indent=2) + "\n")

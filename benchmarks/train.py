@@ -55,7 +55,6 @@ def rows_of(data: Path, work: Path, model: str) -> dict[str, dict[str, Any]]:
         "triplet": {"data": [{**triplets, "objective": "triplet"}], "max_steps": 150},
         "SimCSE, unsupervised": {"data": [sentences], "max_steps": 100, "batch_size": 64},
         "multiple negatives": {"data": [ranking], "max_steps": 100, "batch_size": 32},
-        "multiple negatives, cls": {"data": [ranking], "max_steps": 100, "batch_size": 32, "pooling": "cls"},
         "multiple negatives, then STS": {"data": [sts], "model": f"{work}/multiple-negatives"},
     }
 

@@ -16,6 +16,7 @@ JOBS = {
     "cluster": "embeddings and neighbours to named clusters",
     "report": "the results of the other jobs as one HTML page",
     "train": "an encoder fitted to your own pairs, triplets or texts",
+    "evaluate": "how good encoders are: scores on tasks, robustness, speed",
     "search": "the rows of a corpus that are nearest to queries",
 }
 OPTIONS = {job: f"{job.capitalize()}Options" for job in JOBS}

@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from sbert_core.cross_encoder import CrossEncoder
     from sbert_core.encoder import Encoded, SentenceEncoder
     from sbert_core.errors import DataError, ModelError, SbertBeamError, TextError
+    from sbert_core.evaluation.run import evaluate
     from sbert_core.mining import Neighbors, find_neighbors, mine_paraphrases
     from sbert_core.pairs import Pairs
     from sbert_core.quantization import calibrate, quantize
@@ -32,6 +33,7 @@ __all__ = [
     "TextError",
     "TrainPlan",
     "calibrate",
+    "evaluate",
     "find_neighbors",
     "mine_paraphrases",
     "quantize",
@@ -49,6 +51,7 @@ _HOMES = {
     "SentenceEncoder": "encoder",
     "TextError": "errors",
     "calibrate": "quantization",
+    "evaluate": "evaluation.run",
     "find_neighbors": "mining",
     "mine_paraphrases": "mining",
     "quantize": "quantization",

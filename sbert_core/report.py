@@ -19,7 +19,9 @@ from sbert_core.errors import DataError
 
 NOISE = -1
 MAX_TEXT = 10_000
-"""Characters shown of an exemplar or of a text in a pair."""
+SHOWN_TEXTS = (MAX_TEXT, 2_000, 500, 200, 60)
+"""Characters kept of an exemplar or of a text in a pair: the first that keeps all of them under `SHOWN_BYTES`."""
+SHOWN_BYTES = 3_000_000
 POINT_TEXTS = (300, 200, 120, 60)
 """Characters kept of a point's text: the first of these that keeps the points under `POINT_BYTES`."""
 POINT_BYTES = 11_000_000
@@ -64,7 +66,7 @@ def render_report(data: ReportData) -> str:
     Nothing in it is fetched, and its Content-Security-Policy runs no script but its own. Lone surrogates become U+FFFD.
     """
     style, script = _asset("report.css"), _asset("report_map.js") + _asset("report.js")
-    points = _points(data.points)
+    points, (clusters, pairs) = _points(data.points), _tables(data)
     environment = jinja2.Environment(
         autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
@@ -85,10 +87,7 @@ def render_report(data: ReportData) -> str:
         script=markupsafe.Markup(script),
         style_hash=_hash(style),
         script_hash=_hash(script),
-        blob=markupsafe.Markup(
-            f'{{"clusters":{_json([_cluster(cluster) for cluster in data.clusters])},\n'
-            f'"points":{points},\n"pairs":{_json([_pair(pair) for pair in data.pairs])}}}'
-        ),
+        blob=markupsafe.Markup(f'{{"clusters":{clusters},\n"points":{points},\n"pairs":{pairs}}}'),
     )
     return _SURROGATES.sub("\ufffd", page)
 
@@ -117,7 +116,21 @@ def _number(value: Any) -> float | None:
     return None if value is None or not math.isfinite(value) else round(float(value), 4)
 
 
-def _cluster(cluster: Mapping[str, Any]) -> dict[str, Any]:
+def _size(encoded: str) -> int:
+    return len(encoded.encode("utf-8", "replace"))
+
+
+def _tables(data: ReportData) -> tuple[str, str]:
+    """Clusters and pairs as JSON, their texts cut to what is affordable."""
+    for limit in SHOWN_TEXTS:
+        clusters = _json([_cluster(cluster, limit) for cluster in data.clusters])
+        pairs = _json([_pair(pair, limit) for pair in data.pairs])
+        if _size(clusters) + _size(pairs) <= SHOWN_BYTES:
+            break
+    return clusters, pairs
+
+
+def _cluster(cluster: Mapping[str, Any], limit: int) -> dict[str, Any]:
     number = int(cluster["cluster"])
     links = {key: cluster.get(key) for key in ("nearest", "parent")}
     return {
@@ -125,15 +138,15 @@ def _cluster(cluster: Mapping[str, Any]) -> dict[str, Any]:
         "size": int(cluster["size"]),
         "name": str(cluster.get("name") or ("No cluster" if number == NOISE else f"Cluster {number}")),
         "terms": [str(term) for term in cluster.get("terms") or ()],
-        "exemplars": [_cut(text, MAX_TEXT) for text in cluster.get("exemplars") or ()],
+        "exemplars": [_cut(text, limit) for text in cluster.get("exemplars") or ()],
         **{key: _number(cluster.get(key)) for key in ("cohesion", "separation")},
         **{key: None if link is None else int(link) for key, link in links.items()},
     }
 
 
-def _pair(pair: Mapping[str, Any]) -> dict[str, Any]:
+def _pair(pair: Mapping[str, Any], limit: int) -> dict[str, Any]:
     ids = {key: str(pair[key]) for key in ("id_a", "id_b")}
-    return {"score": _number(pair["score"]), **ids, **{key: _cut(pair[key], MAX_TEXT) for key in ("text_a", "text_b")}}
+    return {"score": _number(pair["score"]), **ids, **{key: _cut(pair[key], limit) for key in ("text_a", "text_b")}}
 
 
 def _points(points: Mapping[str, Sequence]) -> str:
@@ -157,7 +170,7 @@ def _points(points: Mapping[str, Sequence]) -> str:
     for limit in POINT_TEXTS:
         ready["text"] = [_cut(text, limit) for text in columns["text"]]
         encoded = _json(ready)
-        if len(encoded.encode("utf-8", "replace")) <= POINT_BYTES:
+        if _size(encoded) <= POINT_BYTES:
             break
     return encoded
 

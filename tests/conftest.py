@@ -9,7 +9,7 @@ from sentence_transformers import SentenceTransformer
 from sbert_core import SentenceEncoder
 from sbert_core.source import find_model
 
-torch.set_num_threads(2)
+torch.set_num_threads(1)  # tests run in several processes
 
 SENTENCES = [
     "A man is playing a flute.",

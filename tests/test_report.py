@@ -178,6 +178,20 @@ def test_twenty_thousand_long_texts_stay_small(character):
     assert len(render_report(data).encode()) < 14_000_000
 
 
+@pytest.mark.parametrize("character", ["x", "語"])
+def test_long_exemplars_and_pairs_stay_small(character):
+    data = make_data(n_clusters=2000)
+    text = character * 9000
+    clusters = [{**cluster, "exemplars": [text] * 5} for cluster in data.clusters]
+    pairs = [{**data.pairs[0], "text_a": text, "text_b": text}] * 500
+    page = render_report(dataclasses.replace(data, clusters=clusters, pairs=pairs))
+    assert len(page.encode()) < 4_000_000
+    blob = read_blob(page)
+    assert len(blob["clusters"]) == 2001
+    assert 50 < len(blob["clusters"][1]["exemplars"][0]) < 500
+    assert blob["pairs"][0]["text_a"] == blob["clusters"][1]["exemplars"][0]
+
+
 def test_same_data_same_page():
     assert render_report(make_data()) == render_report(make_data())
 

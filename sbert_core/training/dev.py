@@ -1,16 +1,22 @@
 """How good a model is on rows it does not learn from: one figure, the higher the better."""
 
-import numpy as np
-from scipy.stats import spearmanr
-from sklearn.metrics import average_precision_score
+from collections.abc import Callable
 
-from sbert_core.cosine import unit_rows
 from sbert_core.encoder import SentenceEncoder
 from sbert_core.errors import DataError
+from sbert_core.evaluation.pairs import evaluate_pairs
+from sbert_core.evaluation.result import Evaluation
+from sbert_core.evaluation.sts import evaluate_sts
+from sbert_core.evaluation.triplets import evaluate_triplets
 from sbert_core.training.examples import Examples, LabelKind, read_examples
 from sbert_core.training.plan import Dev, DevTask
 
-METRICS: dict[DevTask, str] = {"sts": "spearman", "triplets": "accuracy", "pairs": "average_precision"}
+METRICS: dict[DevTask, str] = {"sts": "spearman", "triplets": "accuracy", "pairs": "average precision"}
+_TASKS: dict[DevTask, Callable[..., Evaluation]] = {
+    "sts": evaluate_sts,
+    "triplets": evaluate_triplets,
+    "pairs": evaluate_pairs,
+}
 _KINDS: dict[DevTask, LabelKind] = {"sts": "score", "triplets": "none", "pairs": "binary"}
 _COLUMNS = {"sts": 2, "triplets": 3, "pairs": 2}
 
@@ -38,11 +44,6 @@ def read_dev(dev: Dev, seed: int = 0) -> Examples:
 
 
 def score_dev(encoder: SentenceEncoder, task: DevTask, examples: Examples) -> float:
-    """Spearman of cosine and score, or accuracy of triplets, or average precision of pairs, from 0 (or -1) to 1."""
-    first, *others = (unit_rows(encoder.encode(texts))[0] for texts in examples.texts)
-    cosines = [np.einsum("nd,nd->n", first, other) for other in others]
-    if task == "triplets":
-        return float((cosines[0] > cosines[1]).mean())
-    if task == "pairs":
-        return float(average_precision_score(examples.labels, cosines[0]))
-    return float(spearmanr(cosines[0], examples.labels).statistic)
+    """The main figure of the task."""
+    found = _TASKS[task](encoder, examples)
+    return found.scores[found.main]

@@ -1,0 +1,79 @@
+"""What the evaluate job can be told; light to import, so that `--help` answers at once."""
+
+import dataclasses
+from typing import Any
+
+from pipelines.flags import flag
+from sbert_core.errors import DataError
+
+EXAMPLE = "sbert-beam evaluate --model default --task sts --data sts.tsv --label score --where split=test"
+TASKS = (
+    *("sts", "pairs", "triplets", "nli", "retrieval", "clustering", "transfer", "mining"),
+    *("efficiency", "health", "probes"),
+)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class EvaluateOptions:
+    """What the evaluate job can be told."""
+
+    model: str = flag("the encoder: a folder, a hub name or `default`; several with commas between")
+    task: str = flag(f"what to score it on: {', '.join(TASKS)}")
+    data: str = flag(
+        "rows to score: Parquet, JSONL, TSV or CSV; for retrieval a folder with queries and corpus (id, text) and "
+        "relevant (query_id, document_id); for mining texts with ids (id, text)"
+    )
+    columns: str | None = flag("their text columns, with commas between", None)
+    label: str | None = flag("their column of gold scores (sts, health), 0 or 1 (pairs), or classes", None)
+    label_range: str | None = flag("least and greatest gold score, as 0,5", None)
+    where: str | None = flag("only rows with this value, as split=test", None)
+    limit: int | None = flag("a random sample of so many rows", None, type=int)
+    group_column: str | None = flag("score its values one by one, and their mean (sts)", None)
+    split_column: str | None = flag("which rows are train, dev and test (nli, transfer; default: split)", None)
+    pairs: str | None = flag("gold pairs of mining: a file with id_a and id_b", None)
+    cross_encoder: str | None = flag("for efficiency (default: an untrained one on the same transformer)", None)
+    sentences: int | None = flag("how many efficiency compares (default: 10,000)", None, type=int)
+    output: str | None = flag("folder for evaluation.json, evaluation.md and evaluation.html", None)
+    device: str = flag("auto, cpu, cuda ...", "auto")
+    seed: int = flag("of samples", 0)
+
+    def __post_init__(self) -> None:
+        if self.task not in TASKS:
+            raise DataError(f"--task is one of {', '.join(TASKS)}, got {self.task!r}")
+        if not all(self.models):
+            raise DataError(f"--model is a model, or several with commas between, got {self.model!r}")
+        self.settings()
+
+    @property
+    def models(self) -> list[str]:
+        """The names of the models."""
+        return [name.strip() for name in self.model.split(",")]
+
+    def settings(self) -> dict[str, Any]:
+        """What `sbert_core.evaluate` is to be told besides task, models and data."""
+        plain = ("label", "limit", "group_column", "split_column", "pairs", "cross_encoder", "sentences", "device")
+        return {
+            **{name: getattr(self, name) for name in (*plain, "seed")},
+            "columns": [column.strip() for column in self.columns.split(",")] if self.columns else [],
+            "label_range": _range(self.label_range),
+            "where": _condition(self.where),
+        }
+
+
+def _range(value: str | None) -> tuple[float, float] | None:
+    if value is None:
+        return None
+    try:
+        low, high = map(float, value.split(","))
+    except ValueError as error:
+        raise DataError(f"--label_range is two numbers, as 0,5, got {value!r}") from error
+    return low, high
+
+
+def _condition(value: str | None) -> dict[str, str] | None:
+    if value is None:
+        return None
+    column, equals, wanted = value.partition("=")
+    if not (column and equals):
+        raise DataError(f"--where is a column and a value, as split=test, got {value!r}")
+    return {column: wanted}

@@ -1,0 +1,25 @@
+"""Points to plot: how scores are distributed, and how often a score is right."""
+
+import numpy as np
+
+BINS = 40  # of cosines from -1 to 1: the same for every model, so that they can be laid over each other
+CALIBRATION_BINS = 10
+
+
+def cosine_histogram(cosines: np.ndarray) -> list[list[float]]:
+    """[lower edge, count] of each of 40 bins from -1 to 1; the last one has 1 in it."""
+    counts, edges = np.histogram(cosines, BINS, (-1, 1))
+    return [[round(float(edge), 6), float(count)] for edge, count in zip(edges, counts, strict=False)]
+
+
+def calibration(scores: np.ndarray, labels: np.ndarray) -> list[list[float]]:
+    """[mean score, share of positives] of bins of about equally many rows, from the lowest score on.
+
+    Rows of equal score are in one bin, so there may be fewer than ten.
+    """
+    edges = np.unique(np.quantile(scores, np.linspace(0, 1, CALIBRATION_BINS + 1)[1:-1]))
+    bins = np.searchsorted(edges, scores)
+    return [
+        [float(scores[bins == number].mean()), float(labels[bins == number].mean())]
+        for number in np.unique(bins).tolist()
+    ]

@@ -1,0 +1,42 @@
+"""What every task begins with: rows that can be scored, and their vectors."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from sbert_core.errors import DataError, ModelError
+from sbert_core.evaluation.result import Encode
+from sbert_core.training.examples import Examples
+
+
+def check_examples(task: str, examples: Examples, columns: Sequence[int], labels: str = "") -> None:
+    """Refuses rows that are none, have another number of text columns, or lack the labels that the task needs."""
+    if not len(examples):
+        raise DataError(f"{examples.name} has no rows: {task} has nothing to score")
+    if len(examples.texts) not in columns:
+        raise DataError(
+            f"{task} is about {' or '.join(map(str, columns))} text column(s), and {examples.name} gives "
+            f"{len(examples.texts)}: name them with columns"
+        )
+    if labels and (examples.labels is None or examples.labels.ndim != 1):
+        raise DataError(f"{task} needs {labels}: name the label column of {examples.name}")
+
+
+def labels_of(examples: Examples) -> np.ndarray:
+    """The labels (n,) of rows that were checked to have some."""
+    assert examples.labels is not None
+    return examples.labels
+
+
+def encode_columns(encoder: Encode, columns: Sequence[Sequence[str]]) -> list[np.ndarray]:
+    """Vectors (n, dim) of the texts of each column; all go to the encoder at once, which may meet a text twice."""
+    texts = [text for column in columns for text in column]
+    vectors = np.asarray(encoder.encode(texts))
+    if vectors.ndim != 2 or len(vectors) != len(texts):
+        raise ModelError(f"the encoder gives an array of shape {vectors.shape} for {len(texts)} texts: expected rows")
+    finite = np.isfinite(vectors).all(axis=1)
+    if not finite.all():
+        row = int(np.flatnonzero(~finite)[0])
+        raise ModelError(f"the encoder gives a vector that is not finite for {texts[row][:60]!r}: it cannot be scored")
+    stops = np.cumsum([len(column) for column in columns])[:-1]
+    return list(np.split(vectors, stops))
