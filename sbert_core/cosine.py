@@ -9,11 +9,13 @@ from collections.abc import Iterator
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 
 from sbert_core.errors import DataError
 from sbert_core.topk import TopK, pack
 
 TILE_ROWS = 2048  # of two measured neighbours (1024, 4096) and itself the fastest
+_NARROW = 16  # rows of a product; fewer are widened to so many
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -64,7 +66,7 @@ def compare(
         for columns in _tiles(right, rows.start if left is right else 0):
             shape = rows.stop - rows.start, columns.stop - columns.start
             product = memory[: shape[0] * shape[1]].view(shape)
-            torch.mm(left.vectors[rows], right.vectors[columns].T, out=product)
+            _multiply(left.vectors[rows], right.vectors[columns], product)
             tile = product.numpy()
             diagonal = left is right and rows == columns
             if diagonal:
@@ -79,6 +81,18 @@ def compare(
                 _add_to_rows(tile, reached, left_best, rows, right.ranks[columns])
                 if other is not None:
                     _add_to_columns(tile, reached, other, columns, left.ranks[rows])
+
+
+def _multiply(left: torch.Tensor, right: torch.Tensor, product: torch.Tensor) -> None:
+    """All cosines of two tiles, with the same bits whatever the tiles.
+
+    On some processors a product with few rows adds up in another order than a large one: rows of zeros widen it.
+    """
+    if min(product.shape) >= _NARROW:
+        torch.mm(left, right.T, out=product)
+        return
+    left, right = (F.pad(side, (0, 0, 0, max(0, _NARROW - len(side)))) for side in (left, right))
+    product.copy_((left @ right.T)[: product.shape[0], : product.shape[1]])
 
 
 def _tiles(block: Block, start: int = 0) -> Iterator[slice]:

@@ -249,3 +249,14 @@ def test_a_row_that_is_not_finite(value):
     vectors[6, 1] = vectors[8, 0] = value
     with pytest.raises(DataError, match=r"row 6 .*not finite"):
         unit_rows(vectors)
+
+
+@pytest.mark.parametrize("dim", [16, 24, 384])
+def test_scores_have_the_same_bits_whatever_the_tile(dim):
+    left, right = (block_of(random_rows(700, dim, seed)).vectors for seed in (0, 1))
+    whole = torch.empty(700, 700)
+    cosine._multiply(left, right, whole)
+    for rows, columns in itertools.product((1, 2, 3, 5, 8, 15, 16, 17, 33, 300), repeat=2):
+        part = torch.empty(rows, columns)
+        cosine._multiply(left[:rows], right[:columns], part)
+        assert torch.equal(part, whole[:rows, :columns]), (rows, columns)

@@ -37,7 +37,8 @@ def test_linear_is_close(after_gelu):
     tokens[3] = 0  # a row of zeros has no scale of its own
     exact = torch.nn.functional.linear(tokens, weight, bias)
     approximate = int8_linear(weight, bias, after_gelu)(tokens.clone())
-    assert ((approximate - exact).norm() / exact.norm()) < 0.02
+    # 0.01 with VNNI; without it, sums of two large products are clipped, and random weights have many.
+    assert ((approximate - exact).norm() / exact.norm()) < 0.06
     torch.testing.assert_close(approximate[3], bias)
 
 
