@@ -15,7 +15,7 @@ from sbert_core.errors import DataError
 from sbert_core.topk import TopK, pack
 
 TILE_ROWS = 2048  # of two measured neighbours (1024, 4096) and itself the fastest
-_NARROW = 16  # rows of a product; fewer are widened to so many
+_MULTIPLE = 64  # rows of a product are filled up to a multiple of this
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -86,12 +86,13 @@ def compare(
 def _multiply(left: torch.Tensor, right: torch.Tensor, product: torch.Tensor) -> None:
     """All cosines of two tiles, with the same bits whatever the tiles.
 
-    On some processors a product with few rows adds up in another order than a large one: rows of zeros widen it.
+    On some processors a product with few rows, or what a thread has left over, adds up in another order than a large
+    one: rows of zeros fill it up.
     """
-    if min(product.shape) >= _NARROW:
+    if not any(size % _MULTIPLE for size in product.shape):
         torch.mm(left, right.T, out=product)
         return
-    left, right = (F.pad(side, (0, 0, 0, max(0, _NARROW - len(side)))) for side in (left, right))
+    left, right = (F.pad(side, (0, 0, 0, -len(side) % _MULTIPLE)) for side in (left, right))
     product.copy_((left @ right.T)[: product.shape[0], : product.shape[1]])
 
 

@@ -251,12 +251,18 @@ def test_a_row_that_is_not_finite(value):
         unit_rows(vectors)
 
 
+@pytest.mark.parametrize("threads", [1, 2, 8])
 @pytest.mark.parametrize("dim", [16, 24, 384])
-def test_scores_have_the_same_bits_whatever_the_tile(dim):
+def test_scores_have_the_same_bits_whatever_the_tile(dim, threads):
     left, right = (block_of(random_rows(700, dim, seed)).vectors for seed in (0, 1))
     whole = torch.empty(700, 700)
-    cosine._multiply(left, right, whole)
-    for rows, columns in itertools.product((1, 2, 3, 5, 8, 15, 16, 17, 33, 300), repeat=2):
-        part = torch.empty(rows, columns)
-        cosine._multiply(left[:rows], right[:columns], part)
-        assert torch.equal(part, whole[:rows, :columns]), (rows, columns)
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        cosine._multiply(left, right, whole)
+        for rows, columns in itertools.product((1, 2, 3, 5, 8, 15, 16, 17, 33, 97, 300, 543), repeat=2):
+            part = torch.empty(rows, columns)
+            cosine._multiply(left[:rows], right[:columns], part)
+            assert torch.equal(part, whole[:rows, :columns]), (rows, columns)
+    finally:
+        torch.set_num_threads(before)

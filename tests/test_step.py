@@ -57,7 +57,7 @@ def test_chunks_repeat_their_dropout(encoder, objective):
     loss.backward()
     expected = {name: p.grad.clone() for name, p in encoder.named_parameters() if p.grad is not None}
     chunked, found = gradients(encoder, objective, StepOptions(chunk_rows=2), seed=5)
-    assert chunked == pytest.approx(float(loss), abs=1e-6)
+    assert chunked == pytest.approx(loss.item(), abs=1e-6)
     assert_same(found, expected)
 
 
