@@ -3,7 +3,7 @@
 import dataclasses
 from typing import Any
 
-from pipelines.flags import flag
+from pipelines.flags import flag, parse_condition, parse_range
 from sbert_core.errors import DataError
 
 EXAMPLE = "sbert-beam evaluate --model default --task sts --data sts.tsv --label score --where split=test"
@@ -55,25 +55,6 @@ class EvaluateOptions:
         return {
             **{name: getattr(self, name) for name in (*plain, "seed")},
             "columns": [column.strip() for column in self.columns.split(",")] if self.columns else [],
-            "label_range": _range(self.label_range),
-            "where": _condition(self.where),
+            "label_range": parse_range("label_range", self.label_range),
+            "where": parse_condition("where", self.where),
         }
-
-
-def _range(value: str | None) -> tuple[float, float] | None:
-    if value is None:
-        return None
-    try:
-        low, high = map(float, value.split(","))
-    except ValueError as error:
-        raise DataError(f"--label_range is two numbers, as 0,5, got {value!r}") from error
-    return low, high
-
-
-def _condition(value: str | None) -> dict[str, str] | None:
-    if value is None:
-        return None
-    column, equals, wanted = value.partition("=")
-    if not (column and equals):
-        raise DataError(f"--where is a column and a value, as split=test, got {value!r}")
-    return {column: wanted}

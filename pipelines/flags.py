@@ -6,6 +6,8 @@ import difflib
 from collections.abc import Sequence
 from typing import Any, NoReturn, TypeVar
 
+from sbert_core.errors import DataError
+
 Options = TypeVar("Options")
 
 
@@ -48,6 +50,27 @@ def parse_flags(
     ours, rest = parser.parse_known_args(arguments)
     names = [field.name for field in dataclasses.fields(options)]  # type: ignore[arg-type]
     return options(**{name: getattr(ours, name) for name in names}), rest
+
+
+def parse_range(name: str, value: str | None) -> tuple[float, float] | None:
+    """The two numbers of a flag such as `--label_range 0,5`."""
+    if value is None:
+        return None
+    try:
+        low, high = map(float, value.split(","))
+    except ValueError as error:
+        raise DataError(f"--{name} is two numbers, as 0,5, got {value!r}") from error
+    return low, high
+
+
+def parse_condition(name: str, value: str | None) -> dict[str, str] | None:
+    """The column and the value of a flag such as `--where split=train`."""
+    if value is None:
+        return None
+    column, equals, wanted = value.partition("=")
+    if not (column and equals):
+        raise DataError(f"--{name} is a column and a value, as split=train, got {value!r}")
+    return {column: wanted}
 
 
 def _refuse_unknown(parser: argparse.ArgumentParser, options: type, arguments: Sequence[str]) -> None:

@@ -51,14 +51,13 @@ def _run_cross_encoder(options: TrainOptions) -> dict[str, Any]:
 
 
 def _read(options: TrainOptions, given: dict[str, Any], classes: Sequence[str] = ()) -> Examples:
-    scores = given.get("label_range")
     return read_examples(
         given["file"],
         given.get("columns", ()),
         given.get("label"),
         cast(Kind, options.cross_encoder),
         where=given.get("where"),
-        label_range=None if scores is None else (float(scores[0]), float(scores[1])),
+        label_range=given.get("label_range"),
         classes=classes,
         seed=options.seed or 0,
     )

@@ -3,7 +3,7 @@
 import dataclasses
 from typing import Any
 
-from pipelines.flags import flag
+from pipelines.flags import flag, parse_condition, parse_range
 from sbert_core.errors import DataError
 
 EXAMPLE = "sbert-beam train --model default --data pairs.tsv --columns question,answer --output tuned"
@@ -54,8 +54,8 @@ class TrainOptions:
             "objective": self.objective,
             "columns": _split(self.columns),
             "label": self.label,
-            "label_range": _split(self.label_range),
-            "where": _condition("where", self.where),
+            "label_range": parse_range("label_range", self.label_range),
+            "where": parse_condition("where", self.where),
             "teacher": self.teacher,
         }
         dev = {
@@ -63,8 +63,8 @@ class TrainOptions:
             "task": self.dev_task,
             "columns": _split(self.dev_columns),
             "label": self.dev_label,
-            "label_range": _split(self.dev_label_range),
-            "where": _condition("dev_where", self.dev_where),
+            "label_range": parse_range("dev_label_range", self.dev_label_range),
+            "where": parse_condition("dev_where", self.dev_where),
         }
         for name, parts in (("data", data), ("dev", dev)):
             alone = next((part for part, value in parts.items() if value is not None and parts["file"] is None), None)
@@ -82,12 +82,3 @@ def _given(values: dict[str, Any]) -> dict[str, Any]:
 
 def _split(value: str | None) -> list[str] | None:
     return None if value is None else [part.strip() for part in value.split(",")]
-
-
-def _condition(name: str, value: str | None) -> dict[str, str] | None:
-    if value is None:
-        return None
-    column, equals, wanted = value.partition("=")
-    if not (column and equals):
-        raise DataError(f"--{name} is a column and a value, as split=train, got {value!r}")
-    return {column: wanted}

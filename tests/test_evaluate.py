@@ -234,7 +234,7 @@ class TestCommand:
             (["--task", "stss", "--data", "no.tsv"], "--task is one of sts, pairs"),
             (["--task", "probes", "--data", "a", "--model", "x,,y"], "--model is a model, or several"),
             (["--task", "sts", "--data", "a", "--label_range", "5"], "--label_range is two numbers, as 0,5, got '5'"),
-            (["--task", "sts", "--data", "a", "--where", "split"], "as split=test, got 'split'"),
+            (["--task", "sts", "--data", "a", "--where", "split"], "as split=train, got 'split'"),
             (["--task", "probes", "--data", "a", "--pairs", "b"], "pairs means nothing to probes"),
             (["--task", "probes", "--data", "a", "--runner", "FnApiRunner"], "evaluate runs no pipeline"),
             (["--task", "probes", "--data", "a.txt", "--output", "a.txt"], "--output a.txt is a file"),

@@ -28,6 +28,12 @@ def test_company_does_not_matter(int8_encoder, sentences):
         np.testing.assert_allclose(int8_encoder.encode([text])[0], together[row], atol=1e-5)
 
 
+def clips_sums() -> bool:
+    """Whether the largest product there is comes out too small on this processor."""
+    ones = torch.ones(16, 64)
+    return bool((int8_linear(ones, torch.zeros(16), False)(ones) < 63).any())
+
+
 @pytest.mark.parametrize("after_gelu", [False, True])
 def test_linear_is_close(after_gelu):
     torch.manual_seed(0)
@@ -37,8 +43,8 @@ def test_linear_is_close(after_gelu):
     tokens[3] = 0  # a row of zeros has no scale of its own
     exact = torch.nn.functional.linear(tokens, weight, bias)
     approximate = int8_linear(weight, bias, after_gelu)(tokens.clone())
-    # 0.01 with VNNI; without it, sums of two large products are clipped, and random weights have many.
-    assert ((approximate - exact).norm() / exact.norm()) < 0.06
+    # Without VNNI sums of two large products are clipped, and random weights have many.
+    assert ((approximate - exact).norm() / exact.norm()) < (0.06 if clips_sums() else 0.02)
     torch.testing.assert_close(approximate[3], bias)
 
 

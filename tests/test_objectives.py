@@ -123,8 +123,20 @@ def test_unknown_name_of_options():
         option_names("cosnet")
 
 
+class Nothing(Objective):
+    """What an objective has without doing anything for it."""
+
+    def forward(self, vectors, labels):
+        return vectors[0].sum() * 0
+
+
+def test_an_objective_without_a_loss_is_none():
+    with pytest.raises(TypeError, match="abstract"):
+        Objective()
+
+
 def test_the_base_class_embeds_columns_as_they_are():
-    objective = Objective()
+    objective = Nothing()
     texts = [["a", "b"], ["c", "d"]]
     assert objective.views(texts, np.random.default_rng(0)) == texts
     assert objective.embed(lambda views: [len(view) for view in views], texts) == [2, 2]

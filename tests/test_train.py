@@ -455,6 +455,7 @@ class TestCommand:
                 "score, binary or class",
             ),
             (["--output", "x", "--model", "default", "--data", "a", "--cross_encoder", "score"], "--label"),
+            (["--output", "x", "--model", "default", "--data", "a", "--label_range", "5"], "two numbers, as 0,5"),
             (["--output", "x", "--config", "no.yaml"], "no.yaml cannot be read"),
         ],
     )

@@ -1,5 +1,6 @@
 """What every objective has: the columns and labels it wants, the texts it embeds, and a loss of their vectors."""
 
+import abc
 import math
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Literal
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 Labels = Literal["none", "class", "binary", "score", "vector"]
 
 
-class Objective(nn.Module):
+class Objective(nn.Module, abc.ABC):
     """What is learned: a loss of the vectors of one batch. Base class.
 
     Vectors come as the encoder makes them, in float32 and outside autocast; a loss that means cosine normalises
@@ -40,9 +41,9 @@ class Objective(nn.Module):
         vectors: list[Tensor] = encoder(views)
         return vectors
 
+    @abc.abstractmethod
     def forward(self, vectors: list[Tensor], labels: Tensor | None) -> Tensor:
         """The loss, a scalar: the mean over the batch unless the objective says otherwise."""
-        raise NotImplementedError
 
     def logits(self, vectors: list[Tensor]) -> Tensor | None:
         """Scores (n, choices) whose softmax is a distribution per row, if the objective has one."""

@@ -1,5 +1,7 @@
 """Objectives on triplets: given as three columns, or found in a batch from class labels."""
 
+import abc
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -51,9 +53,9 @@ class _BatchTriplet(Objective):
         losses = self.losses(distances, same & ~itself, ~same)
         return losses.sum() / max(len(losses), 1)
 
+    @abc.abstractmethod
     def losses(self, distances: Tensor, positive: Tensor, negative: Tensor) -> Tensor:
         """The losses to average; who is whose positive and negative is told by masks (n, n)."""
-        raise NotImplementedError
 
 
 def _hardest(distances: Tensor, positive: Tensor, negative: Tensor) -> Tensor:
