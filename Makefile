@@ -3,12 +3,13 @@ PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+WORKERS ?= 1
 
 .DEFAULT_GOAL := help
 
 .PHONY: help
 help: ## list the targets
-	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /\1\t/' | expand -t 10
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /\1\t/' | expand -t 14
 
 $(READY): constraints.txt setup.py
 	$(PYTHON) -m venv --clear $(VENV)
@@ -20,7 +21,7 @@ setup: $(READY) ## make .venv with everything in it
 
 .PHONY: test
 test: $(READY) ## run the tests, in two processes
-	HF_HUB_OFFLINE=1 $(BIN)/python -m pytest -n 2 $(PYTEST_ARGS)
+	HF_HUB_OFFLINE=1 $(BIN)/python -m pytest -n 2 --dist loadfile $(PYTEST_ARGS)
 
 .PHONY: demo
 demo: $(READY) ## run all jobs on the corpus in demo/sentences and say where the report is
@@ -36,14 +37,27 @@ lint: $(READY) ## check style and types
 	$(BIN)/mypy
 
 .PHONY: bench
-bench: $(READY) ## measure what the README claims: make bench DATA=folder MODEL=folder
+bench: $(READY) ## measure what the README claims: make bench DATA=folder
 	HF_HUB_OFFLINE=1 $(BIN)/python -m benchmarks.encode --data "$(DATA)"
 	HF_HUB_OFFLINE=1 $(BIN)/python -m benchmarks.embed --data "$(DATA)"
 	HF_HUB_OFFLINE=1 $(BIN)/python -m benchmarks.mine --data "$(DATA)" --vectors $(VENV)/bench-vectors.npy
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[bench]'
 	HF_HUB_OFFLINE=1 $(BIN)/python -m benchmarks.cluster --data "$(DATA)" --vectors $(VENV)/bench-vectors.npy
-	HF_HUB_OFFLINE=1 $(BIN)/python -m benchmarks.train --data "$(DATA)" --model "$(MODEL)" --work $(VENV)/bench-train
 	HF_HUB_OFFLINE=1 $(BIN)/python -m benchmarks.tune --data "$(DATA)" --work $(VENV)/bench-tune
+	HF_HUB_OFFLINE=1 $(BIN)/python -m benchmarks.scale --work $(VENV)/bench-scale
+	$(BIN)/python -m benchmarks.scale_model
+	$(BIN)/python -m benchmarks.readme
+
+.PHONY: engines
+engines: $(READY) ## prove the jobs on every engine at hand and write the table in docs/operating.md
+	HF_HUB_OFFLINE=1 ENGINES_RECORD=benchmarks/results/engines.json $(BIN)/python -m pytest tests/test_engines.py
+	$(BIN)/python -m benchmarks.engines
+
+.PHONY: experiments
+experiments: $(READY) ## rerun docs/experiments.md, for hours: make experiments DATA=folder MODELS=folder [WORKERS=2]
+	seq $(WORKERS) | HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 xargs -P $(WORKERS) -I{} $(BIN)/python -m benchmarks.experiments \
+		--data "$(DATA)" --models "$(MODELS)" --work experiments-work
+	$(BIN)/python -m benchmarks.experiment_tables
 	$(BIN)/python -m benchmarks.readme
 
 .PHONY: clean

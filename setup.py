@@ -60,6 +60,7 @@ setup(
         "bench": ["bertopic"],
         "dev": [
             "accelerate",
+            "apache-beam[gcp]>=2.70",
             "build",
             "datasets",
             "faiss-cpu",

@@ -9,14 +9,14 @@ from importlib.metadata import version
 from typing import Any
 
 import apache_beam as beam
-from apache_beam.io.filesystems import FileSystems
+from apache_beam.runners.runner import PipelineResult
 
 from pipelines.cluster_options import ClusterOptions
 from pipelines.execute import execute, new_pipeline
 from sbert_core.errors import DataError
 from transforms.clusters import ClusterCorpus
-from transforms.corpus import open_corpus
-from transforms.files import delete_leftovers, read_manifest, source_of, withdraw
+from transforms.corpus import Corpus, open_corpus
+from transforms.files import delete_folder, delete_leftovers, read_manifest, source_of, withdraw
 from transforms.label import GRAPH_ALGORITHMS, Clustering
 
 _DECIDED = ("resolution", "k", "neighbors", "tree_change")  # on the way, and told at the end
@@ -53,32 +53,25 @@ def build(root: beam.Pipeline, options: ClusterOptions, facts: dict[str, Any] | 
     _ = root | "ClusterCorpus" >> make_cluster(options, facts)
 
 
+def submit(options: ClusterOptions, beam_flags: Sequence[str] = ()) -> PipelineResult:
+    """Checks the input and hands the job to its runner, and that is all: nobody waits or cleans up.
+
+    The launcher of a template may do no more, and must leave a job behind even if the result is there already.
+    """
+    return _begin(options, beam_flags, _facts(options, _check_input(options))).run()
+
+
 def run(options: ClusterOptions, beam_flags: Sequence[str] = ()) -> dict[str, Any]:
     """Checks the input, runs the job and returns its figures; what is there already is not done again."""
     start = time.perf_counter()
-    cluster = make_cluster(options)
-    corpus = open_corpus(cluster.embeddings, options.block_rows)
-    for flag, column in (("labels_column", options.labels_column), ("time_column", options.time_column)):
-        if column and corpus.rows and column not in corpus.columns:
-            raise DataError(
-                f"{corpus.name} has no column {column!r}; it has: {', '.join(corpus.columns)}. See --{flag}"
-            )
-    sources = [corpus.digest]
-    if options.clusters is None and options.algorithm in GRAPH_ALGORITHMS:
-        sources.append(read_manifest(cluster.neighbors)["source"])
-    if options.clusters is not None:
-        sources.append(read_manifest(f"{options.clusters}/summary")["source"])
-    facts = _facts(options, sources)
-    known = [f"{options.folder}/{name}" for name in options.results]
-    kept = all(source_of(folder) == facts["source"] for folder in known)
+    corpus = _check_input(options)
+    facts = _facts(options, corpus)
+    folders = _result_folders(options)
+    kept = all(source_of(folder) == facts["source"] for folder in folders)
     if not kept:
-        for folder in known:
-            withdraw(folder)
-        root = new_pipeline(beam_flags, options.workers)
-        build(root, options, facts)
-        execute(root, lambda: ". The same command starts again")
-        FileSystems.delete([cluster.work])
-    manifests = {folder: read_manifest(folder) for folder in known}
+        execute(_begin(options, beam_flags, facts), lambda: ". The same command starts again")
+        delete_folder(make_cluster(options).work)
+    manifests = {folder: read_manifest(folder) for folder in folders}
     for folder, manifest in manifests.items():
         delete_leftovers(folder, keep=[part["name"] for part in manifest["parts"]])
     summary = manifests[f"{options.folder}/summary"]
@@ -102,7 +95,36 @@ def _advice(summary: dict[str, Any]) -> dict[str, str]:
     return {"tree": f"may not be exact with {summary['neighbors']} neighbours of each row: mine with a larger --top_k"}
 
 
-def _facts(options: ClusterOptions, sources: list[str]) -> dict[str, Any]:
+def _result_folders(options: ClusterOptions) -> list[str]:
+    return [f"{options.folder}/{name}" for name in options.results]
+
+
+def _check_input(options: ClusterOptions) -> Corpus:
+    corpus = open_corpus(make_cluster(options).embeddings, options.block_rows)
+    for flag, column in (("labels_column", options.labels_column), ("time_column", options.time_column)):
+        if column and corpus.rows and column not in corpus.columns:
+            raise DataError(
+                f"{corpus.name} has no column {column!r}; it has: {', '.join(corpus.columns)}. See --{flag}"
+            )
+    return corpus
+
+
+def _begin(options: ClusterOptions, beam_flags: Sequence[str], facts: dict[str, Any]) -> beam.Pipeline:
+    """The pipeline of the job, ready to run; results of an earlier run are taken back."""
+    root = new_pipeline(beam_flags, options.workers)
+    build(root, options, facts)
+    for folder in _result_folders(options):
+        withdraw(folder)
+    return root
+
+
+def _facts(options: ClusterOptions, corpus: Corpus) -> dict[str, Any]:
+    """What the manifests say of the results; nothing that depends on when or where they were made."""
+    sources = [corpus.digest]
+    if options.clusters is None and options.algorithm in GRAPH_ALGORITHMS:
+        sources.append(read_manifest(make_cluster(options).neighbors)["source"])
+    if options.clusters is not None:
+        sources.append(read_manifest(f"{options.clusters}/summary")["source"])
     how = ("input", "output", "workers", "block_rows", "clusters")
     settings = {name: value for name, value in dataclasses.asdict(options).items() if name not in how}
     source = hashlib.sha256(json.dumps([sources, settings], sort_keys=True).encode()).hexdigest()

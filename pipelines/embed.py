@@ -11,6 +11,7 @@ import apache_beam as beam
 import pyarrow.parquet as pq
 from apache_beam.io.filesystem import BeamIOError
 from apache_beam.io.filesystems import FileSystems
+from apache_beam.runners.runner import PipelineResult
 
 from pipelines.embed_options import EmbedOptions
 from pipelines.execute import execute, new_pipeline
@@ -26,6 +27,8 @@ from transforms.tasks import InputFile, check_files, inspect_files, split_file
 from transforms.write import WriteEmbeddings
 
 RUN_FIGURES = "_run.json"
+# Dataflow starts a process per core, each with an encoder of its own; a GPU is for one of them.
+ONE_PROCESS_PER_WORKER = "--experiments=no_use_multiple_sdk_containers"
 
 
 def make_encode(options: EmbedOptions, **seams: Any) -> EncodeSentences:
@@ -39,7 +42,8 @@ def make_encode(options: EmbedOptions, **seams: Any) -> EncodeSentences:
         columns=options.columns,
         stored=options.stored,
         workers=options.workers,
-        load_options={"device": options.device, "precision": options.precision},
+        resources=options.resources,
+        load_options=options.load_options,
         **seams,
     )
 
@@ -49,15 +53,23 @@ def build(
     options: EmbedOptions,
     encode: EncodeSentences | None = None,
     files: Sequence[InputFile] = (),
+    fingerprint: str | None = None,
 ) -> None:
-    """Wires the job into a pipeline, for any runner; `files`, if they are known, are told in the manifest."""
+    """Wires the job into a pipeline, for any runner.
+
+    `files`, if they are known, are told in the manifest; with the encoder's `fingerprint` only the machines that
+    encode need to load it.
+    """
     encode = encode or make_encode(options)
     sentences = root | "ReadSentences" >> ReadSentences(
         patterns=options.input, slice_rows=options.slice_rows, id_column=options.id_column
     )
     problems = sentences | "FindDuplicateIds" >> FindDuplicateIds(id_column=options.id_column or ID)
     known = sentences | "SkipFinished" >> SkipFinished(
-        encode=encode, encoded_folder=options.embeddings, rejected_folder=options.rejected
+        encode=encode,
+        encoded_folder=options.embeddings,
+        rejected_folder=options.rejected,
+        fingerprint=fingerprint,
     )
     results = known["missing"] | "EncodeSentences" >> encode
     facts = _facts(options, encode, files)
@@ -81,23 +93,30 @@ def _facts(options: EmbedOptions, encode: EncodeSentences, files: Sequence[Input
     }
 
 
+def submit(
+    options: EmbedOptions, beam_flags: Sequence[str] = (), encode: EncodeSentences | None = None
+) -> PipelineResult:
+    """Checks the input and hands the job to its runner, and that is all: nobody waits, counts or cleans up.
+
+    The launcher of a template may do no more. The manifests, written last, still say that the result is whole.
+    """
+    files = _check_input(options)
+    encode = encode or make_encode(options)
+    fingerprint = encode.acquire().fingerprint
+    _prepare_output(options, fingerprint)
+    return _wire(options, beam_flags, encode, files, fingerprint).run()
+
+
 def run(options: EmbedOptions, beam_flags: Sequence[str] = (), encode: EncodeSentences | None = None) -> dict[str, Any]:
     """Checks the input, runs the job and returns its figures; rows that got lost are an error."""
     start = time.perf_counter()
-    files = inspect_files(options.input)
-    check_files(files, options.text_column, options.id_column, dataclasses.astuple(options.columns))
+    files = _check_input(options)
     encode = encode or make_encode(options)
     encoder = encode.acquire()  # a model that cannot be loaded is told here; workers in this process share it
-    _clear_manifests(options, encoder.fingerprint)
-    for folder in (options.embeddings, options.rejected):
-        try:
-            make_folder(folder)
-        except (BeamIOError, OSError) as error:
-            raise DataError(f"cannot write to {folder}: {error}. See --output") from error
+    _prepare_output(options, encoder.fingerprint)
+    root = _wire(options, beam_flags, encode, files, encoder.fingerprint)
     expected = {task.part_name: task.rows for file in files for task in split_file(file, options.slice_rows)}
     with Progress("embed", options.embeddings, expected):
-        root = new_pipeline(beam_flags, options.workers)
-        build(root, options, encode, files)
         counters = execute(root, lambda: _advice(options))
     embeddings, rejected = read_manifest(options.embeddings), read_manifest(options.rejected)
     rows = sum(file.rows for file in files)
@@ -119,6 +138,35 @@ def run(options: EmbedOptions, beam_flags: Sequence[str] = (), encode: EncodeSen
         figures["first reason"] = _first_reason(f"{options.rejected}/{rejected['parts'][0]['name']}")
     commit(f"{options.embeddings}/{RUN_FIGURES}", json.dumps({**figures, "counters": counters}, indent=2).encode())
     return {**figures, "embeddings": options.embeddings, "rejects": options.rejected}
+
+
+def _check_input(options: EmbedOptions) -> list[InputFile]:
+    files = inspect_files(options.input)
+    check_files(files, options.text_column, options.id_column, dataclasses.astuple(options.columns))
+    return files
+
+
+def _prepare_output(options: EmbedOptions, fingerprint: str) -> None:
+    _clear_manifests(options, fingerprint)
+    for folder in (options.embeddings, options.rejected):
+        try:
+            make_folder(folder)
+        except (BeamIOError, OSError) as error:
+            raise DataError(f"cannot write to {folder}: {error}. See --output") from error
+
+
+def _wire(
+    options: EmbedOptions,
+    beam_flags: Sequence[str],
+    encode: EncodeSentences,
+    files: Sequence[InputFile],
+    fingerprint: str,
+) -> beam.Pipeline:
+    """The pipeline of the job, ready to run."""
+    more = [ONE_PROCESS_PER_WORKER] if options.accelerator else []
+    root = new_pipeline([*beam_flags, *more], options.workers)
+    build(root, options, encode, files, fingerprint)
+    return root
 
 
 def _advice(options: EmbedOptions) -> str:

@@ -7,6 +7,7 @@ from pipelines.flags import flag
 from sbert_core.errors import DataError
 from sbert_core.schema import TEXT, AddedColumns
 from transforms.formats import BATCH_ROWS
+from transforms.resources import EncodeResources
 
 EXAMPLE = "sbert-beam embed --input 'sentences/*.parquet' --output out"
 
@@ -31,13 +32,40 @@ class EmbedOptions:
     slice_rows: int = flag("rows per task and per output file", BATCH_ROWS)
     device: str = flag("auto, cpu, cuda or mps", "auto")
     precision: str = flag("what to compute in: auto, float32, float16, bfloat16 or int8", "auto")
-    workers: int = flag("local processes", 1)
+    workers: int = flag("processes per machine: those to start here, or those a remote runner starts there", 1)
+    accelerator: str | None = flag(
+        "remote runners: the GPU to encode on, as type:nvidia-tesla-t4;count:1;install-nvidia-driver", None
+    )
+    encode_ram: str | None = flag("remote runners: least memory of a machine that encodes, as 16GB", None)
+    encode_cpus: int = flag("remote runners: least processors of a machine that encodes (0: any)", 0)
     overwrite: bool = flag("replace vectors of another model in the output folder", False, action="store_true")
 
     def __post_init__(self) -> None:
         for name in ("slice_rows", "workers"):
             if getattr(self, name) < 1:
                 raise DataError(f"--{name} must be at least 1, got {getattr(self, name)}")
+        _ = self.resources  # checks itself
+        if self.accelerator and self.device != "auto":
+            raise DataError(
+                "--accelerator gives a GPU to the workers that encode, and other machines have none: leave --device out"
+            )
+        if self.accelerator and self.precision == "int8":
+            raise DataError("--precision int8 is for CPU: leave out --accelerator, or choose another precision")
+
+    @property
+    def resources(self) -> EncodeResources:
+        """What the encoding step asks of its machines."""
+        return EncodeResources(accelerator=self.accelerator, encode_ram=self.encode_ram, encode_cpus=self.encode_cpus)
+
+    @property
+    def load_options(self) -> dict[str, str]:
+        """How to load the encoder.
+
+        Precision is part of what an encoder is. Where only some machines have a GPU `auto` would mean two encoders,
+        so it means what it means on a GPU on all of them.
+        """
+        precision = "float16" if self.accelerator and self.precision == "auto" else self.precision
+        return {"device": self.device, "precision": precision}
 
     @property
     def embeddings(self) -> str:

@@ -1,28 +1,82 @@
 """Runs a pipeline and says in one line what went wrong; the same for every job."""
 
 import re
+import socket
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import apache_beam as beam
-from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.options.pipeline_options import (
+    DebugOptions,
+    DirectOptions,
+    PipelineOptions,
+    PortableOptions,
+    StandardOptions,
+)
 from apache_beam.portability.api import beam_provision_api_pb2
 from apache_beam.runners.portability.fn_api_runner import fn_runner
-from apache_beam.runners.runner import PipelineResult
+from apache_beam.runners.runner import PipelineResult, PipelineState
 from google.protobuf import struct_pb2
 
 from sbert_core.errors import DataError, JobError, ModelError
 
 NAMESPACES = ("read", "resume", "encode", "mine")
 
+# The names of runners that were tried and found broken, and how.
+_BROKEN_RUNNERS = {
+    r"(^|[._])dask": "reports success and writes nothing",
+    r"pyspark": "fails much of what Beam promises",
+    r"(^|[._])ray": "fails much of what Beam promises",
+}
+_USE_INSTEAD = "leave --runner out to use this machine, or name PortableRunner, FlinkRunner or DataflowRunner"
+_ANSWERS_WITHIN_S = 20
+_LOCAL_RUNNER = re.compile(r"(.*\.)?(fnapi|direct|switchingdirect)(runner)?", re.IGNORECASE)
+
 
 def new_pipeline(beam_flags: Sequence[str], workers: int) -> beam.Pipeline:
-    """A pipeline for the runner that the flags name, or else for this machine, in `workers` processes."""
-    options = PipelineOptions(list(beam_flags))
-    if options.get_all_options(drop_default=True).get("runner") is not None:
+    """A pipeline for the runner that the flags name, or else for this machine, in `workers` processes.
+
+    This machine is also what `DirectRunner` means: Beam's own choice for that name begins with a download.
+    """
+    options = check_engine(beam_flags, workers)
+    runner = options.view_as(StandardOptions).runner
+    if runner is None or _LOCAL_RUNNER.fullmatch(runner):
+        local = [f"--direct_num_workers={workers}"] + ["--direct_running_mode=multi_processing"] * (workers > 1)
+        return beam.Pipeline(runner=_local_runner(), options=PipelineOptions([*beam_flags, *local]))
+    try:
         return beam.Pipeline(options=options)
-    local = [f"--direct_num_workers={workers}"] + ["--direct_running_mode=multi_processing"] * (workers > 1)
-    return beam.Pipeline(runner=_local_runner(), options=PipelineOptions([*beam_flags, *local]))
+    except (AttributeError, ImportError, ValueError) as error:  # no such runner, or a flag that it needs is missing
+        raise DataError(f"--runner={runner}: {' '.join(str(error).split())}") from error
+
+
+def check_engine(beam_flags: Sequence[str], workers: int) -> PipelineOptions:
+    """Refuses what loses rows or waits for ever and does not say so; returns Beam's options."""
+    options = PipelineOptions(list(beam_flags))
+    runner = options.view_as(StandardOptions).runner or ""
+    for pattern, fault in _BROKEN_RUNNERS.items():
+        if re.search(pattern, runner, re.IGNORECASE):
+            raise DataError(f"--runner={runner} {fault}: {_USE_INSTEAD}")
+    direct = options.view_as(DirectOptions)
+    if direct.direct_running_mode == "multi_threading":
+        raise DataError("--direct_running_mode=multi_threading loses rows: use processes, with --workers")
+    if direct.direct_num_workers not in (1, workers):
+        raise DataError(f"--direct_num_workers={direct.direct_num_workers}: use --workers, which also shares the cores")
+    for experiment in options.view_as(DebugOptions).experiments or ():
+        if experiment.startswith("data_buffer_time_limit_ms"):
+            raise DataError(f"--experiments={experiment} may lose rows: leave it out")
+    _check_endpoint(options.view_as(PortableOptions).job_endpoint)
+    return options
+
+
+def _check_endpoint(endpoint: str | None) -> None:
+    """Tries whether a job service answers: Beam would wait for it without end and without a word."""
+    if endpoint in (None, "embed"):  # Beam's name of one that it starts itself
+        return
+    host, _, port = endpoint.rpartition(":")
+    try:
+        socket.create_connection((host, int(port)), timeout=_ANSWERS_WITHIN_S).close()
+    except (OSError, ValueError) as error:
+        raise DataError(f"--job_endpoint={endpoint}: no job service answers there ({error})") from error
 
 
 def execute(root: beam.Pipeline, advice: Callable[[], str]) -> dict[str, Any]:
@@ -34,6 +88,8 @@ def execute(root: beam.Pipeline, advice: Callable[[], str]) -> dict[str, Any]:
         # With wrong data the same command would only fail again.
         hopeless = isinstance(error, (DataError, ModelError)) or re.search(r"\b(DataError|ModelError)\b", str(error))
         raise JobError(_reason(error) + ("" if hopeless else advice())) from error
+    if result.state != PipelineState.DONE:
+        raise JobError(f"the runner ended the job as {result.state}{advice()}")
     return _counters(result)
 
 
@@ -46,9 +102,10 @@ def _local_runner() -> fn_runner.FnApiRunner:
 
 
 def _reason(error: Exception) -> str:
-    """The line of a worker's traceback that says what happened."""
+    """The line of a worker's traceback that says what happened; ours before those of the engine around it."""
     lines = [line for line in str(error).splitlines() if re.match(r"[\w.]+(Error|Exception)\b.*: ", line)]
-    line = lines[-1] if lines else f"{type(error).__name__}: {error}"
+    ours = [line for line in lines if re.match(r"[\w.]*\b(DataError|ModelError): ", line)]
+    line = (ours or lines or [f"{type(error).__name__}: {error}"])[-1]
     return re.sub(r"^[\w.]*\b(DataError|ModelError): | \[while running .*$", "", line).strip()
 
 
@@ -59,7 +116,7 @@ def _counters(result: PipelineResult) -> dict[str, Any]:
     for counter in metrics["counters"]:
         name = f"{counter.key.metric.namespace}/{counter.key.metric.name}"
         if counter.key.metric.namespace in NAMESPACES:
-            found[name] = found.get(name, 0) + counter.result
+            found[name] = found.get(name, 0) + (counter.result or 0)  # runners leave out what is zero
     for distribution in metrics["distributions"]:
         if distribution.key.metric.namespace in NAMESPACES:
             name = f"{distribution.key.metric.namespace}/{distribution.key.metric.name}"

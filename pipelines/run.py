@@ -26,6 +26,9 @@ def run(options: RunOptions, beam_flags: Sequence[str] = ()) -> dict[str, Any]:
             id_column=options.id_column,
             device=options.device,
             workers=workers,
+            accelerator=options.accelerator,
+            encode_ram=options.encode_ram,
+            encode_cpus=options.encode_cpus,
             overwrite=options.overwrite,
         ),
         mine: MineOptions(

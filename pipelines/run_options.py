@@ -26,5 +26,10 @@ class RunOptions:
     time_column: str | None = flag("a column of times: also tell terms over time", None)
     title: str = flag("the heading of the report", "Corpus report")
     device: str = flag("auto, cpu, cuda or mps", "auto")
-    workers: int = flag("local processes", 1)
+    workers: int = flag("processes per machine: those to start here, or those a remote runner starts there", 1)
+    accelerator: str | None = flag(
+        "remote runners: the GPU to encode on, as type:nvidia-tesla-t4;count:1;install-nvidia-driver", None
+    )
+    encode_ram: str | None = flag("remote runners: least memory of a machine that encodes, as 16GB", None)
+    encode_cpus: int = flag("remote runners: least processors of a machine that encodes (0: any)", 0)
     overwrite: bool = flag("replace vectors of another model in the output folder", False, action="store_true")

@@ -8,18 +8,16 @@ from typing import Any
 
 import apache_beam as beam
 import pyarrow as pa
-from apache_beam.io.filesystems import FileSystems
 
 from pipelines import embed
 from pipelines.embed_options import EmbedOptions
 from pipelines.execute import execute, new_pipeline
 from pipelines.search_options import SearchOptions
-from sbert_core.cores import usable_cores
 from sbert_core.encoder import SentenceEncoder
 from sbert_core.errors import DataError
 from transforms.corpus import Corpus, open_corpus, rank_rows
 from transforms.encode import EncodeSentences
-from transforms.files import MANIFEST, delete_leftovers, read_manifest, withdraw
+from transforms.files import MANIFEST, delete_folder, delete_leftovers, read_manifest, withdraw
 from transforms.search import SearchCorpus, describe_hits, search_here
 
 TEXT_WIDTH = 100
@@ -40,11 +38,11 @@ def run(
 def _make_encode(options: SearchOptions, corpus: Corpus) -> EncodeSentences:
     """Encodes queries with the model of the corpus, and with its prompt for queries if it has one."""
     model = options.model or read_manifest(options.corpus.removesuffix(MANIFEST).rstrip("/"))["model"]
-    encoder = SentenceEncoder.load(model, device=options.device)
+    encoder = SentenceEncoder.load(model, **options.load_options)
     if corpus.rows and encoder.fingerprint != corpus.fingerprint:
         raise DataError(
-            f"{options.corpus} was made with another model ({str(corpus.fingerprint)[:12]}) than {model} "
-            f"({encoder.fingerprint[:12]}): see --model"
+            f"{options.corpus} was made with another model ({str(corpus.fingerprint)[:12]}) than {model} in "
+            f"{encoder.precision} ({encoder.fingerprint[:12]}): see --model, and --precision (float16 on a GPU)"
         )
     prompt_name = options.prompt_name
     if prompt_name is None and options.prompt is None and "query" in encoder.parts.prompts:
@@ -55,7 +53,7 @@ def _make_encode(options: SearchOptions, corpus: Corpus) -> EncodeSentences:
         prompt=options.prompt,
         prompt_name=prompt_name,
         workers=options.workers,
-        load_options={"device": options.device},
+        load_options=options.load_options,
     )
 
 
@@ -92,7 +90,7 @@ def _search_files(
         id_column=options.id_column,
         prompt=encode.prompt,
         prompt_name=encode.prompt_name,
-        device=options.device,
+        **options.load_options,
         workers=options.workers,
         overwrite=True,
     )
@@ -101,7 +99,7 @@ def _search_files(
     root = new_pipeline(beam_flags, options.workers)
     build(root, options, queries)
     execute(root, lambda: f". The queries are encoded in {queries}: the same command goes on from there")
-    FileSystems.delete([f"{options.folder}/_work"])
+    delete_folder(f"{options.folder}/_work")
     manifest = read_manifest(options.folder)
     delete_leftovers(options.folder, keep=[part["name"] for part in manifest["parts"]])
     return {
@@ -124,6 +122,6 @@ def build(root: beam.Pipeline, options: SearchOptions, queries: str) -> None:
         top_k=options.top_k,
         cross_encoder=options.cross_encoder,
         block_rows=options.block_rows,
-        threads=max(1, usable_cores() // options.workers),
+        workers=options.workers,
         facts={"settings": settings},
     )

@@ -1,6 +1,7 @@
 """What the search job can be told; light to import, so that `--help` answers at once."""
 
 import dataclasses
+from typing import Any
 
 from pipelines.flags import flag
 from sbert_core.errors import DataError
@@ -23,8 +24,11 @@ class SearchOptions:
     id_column: str | None = flag("the column that names a query; without it `id`, made up if it is not there", None)
     cross_encoder: str | None = flag("a sequence-classification model that orders what was found", None)
     device: str = flag("auto, cpu, cuda or mps", "auto")
+    precision: str = flag(
+        "what to compute in, the same as for the corpus: auto, float32, float16, bfloat16 or int8", "auto"
+    )
     block_rows: int = flag("rows compared at once", 8192)
-    workers: int = flag("local processes", 1)
+    workers: int = flag("processes per machine: those to start here, or those a remote runner starts there", 1)
 
     def __post_init__(self) -> None:
         for name in ("top_k", "block_rows", "workers"):
@@ -41,6 +45,11 @@ class SearchOptions:
         from transforms.formats import suffix_of
 
         return bool(suffix_of(self.queries)) or "*" in self.queries or self.queries.endswith("/")
+
+    @property
+    def load_options(self) -> dict[str, Any]:
+        """How to load the encoder."""
+        return {"device": self.device, "precision": self.precision}
 
     @property
     def folder(self) -> str:

@@ -232,3 +232,23 @@ def test_run_does_all_jobs(tmp_path, capsys):
     assert "<script>alert(1)" not in page
     assert main(flags) == 0
     assert "parts kept  1" in capsys.readouterr().out
+
+
+def test_submit_hands_over_and_does_no_more(tmp_path, corpus):
+    run(corpus, tmp_path / "run", algorithm="kmeans", k="8")
+    run(corpus, tmp_path / "out", algorithm="kmeans", k="6")
+    options = ClusterOptions(input=str(corpus), output=str(tmp_path / "out"), algorithm="kmeans", k="8")
+    cluster.submit(options).wait_until_finish()
+    for name in ("assignments", "summary"):
+        assert read(tmp_path / "out", name).equals(read(tmp_path / "run", name))
+    assert (tmp_path / "out/_cluster").is_dir()
+    assert run(corpus, tmp_path / "out", algorithm="kmeans", k="8")["kept from before"] == "yes"
+
+
+def test_submit_checks_before_it_takes_back(tmp_path, corpus):
+    run(corpus, tmp_path, algorithm="kmeans", k="8")
+    with pytest.raises(DataError, match=r"has no column 'topic'.*--labels_column"):
+        cluster.submit(ClusterOptions(input=str(corpus), output=str(tmp_path), labels_column="topic"))
+    with pytest.raises(DataError, match="writes nothing"):
+        cluster.submit(ClusterOptions(input=str(corpus), output=str(tmp_path)), ["--runner=DaskRunner"])
+    assert run(corpus, tmp_path, algorithm="kmeans", k="8")["kept from before"] == "yes"

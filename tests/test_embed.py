@@ -167,7 +167,7 @@ def test_threads_of_a_process_share_the_encoder(tmp_path):
 
 
 def test_processes_share_the_cores(monkeypatch, tmp_path):
-    monkeypatch.setattr("transforms.encode.usable_cores", lambda: 8)
+    monkeypatch.setattr("sbert_core.cores.usable_cores", lambda: 8)
     chosen = []
     monkeypatch.setattr(torch, "set_num_threads", chosen.append)
     for workers in (1, 3, 16):

@@ -1,7 +1,9 @@
 import pickle
+import threading
 
 import apache_beam as beam
 import numpy as np
+import pyarrow as pa
 import pytest
 import torch
 from apache_beam.metrics import MetricsFilter
@@ -14,6 +16,7 @@ from apache_beam.testing.util import assert_that
 from sbert_core import ModelError, SentenceEncoder
 from tests.fake_encoder import FakeEncoder, load_counted, load_fake
 from tests.tiny_models import make_transformer
+from transforms.encode import EncodeSentences, _EncodeFn
 from transforms.handler import SentenceEmbeddings, SentenceEncoderHandler
 
 
@@ -263,3 +266,31 @@ def test_ml_transform_on_a_null_in_a_later_row(tiny, tmp_path):
     transform = MLTransform(write_artifact_location=str(tmp_path / "artifacts")).with_transform(embeddings)
     with pytest.raises(Exception, match="is NoneType, expected str"), beam.Pipeline("FnApiRunner") as root:
         _ = root | beam.Create([{"text": "one"}, {"text": None}], reshuffle=False) | transform
+
+
+def test_run_inference_and_the_encoding_step_take_turns():
+    batch = pa.record_batch({"text": ["one"]})
+    step = _EncodeFn(EncodeSentences(load=load_fake))
+    step.setup()
+    handler = SentenceEncoderHandler(load=load_fake)
+    inside, leave, done = threading.Event(), threading.Event(), []
+
+    class Waiting(FakeEncoder):
+        def encode(self, texts, **options):
+            inside.set()
+            assert leave.wait(60)
+            return super().encode(texts, **options)
+
+    threads = [
+        threading.Thread(target=lambda: done.append(("handler", handler.run_inference(["one"], Waiting())))),
+        threading.Thread(target=lambda: done.append(("step", list(step.process(batch))))),
+    ]
+    threads[0].start()
+    assert inside.wait(60)
+    threads[1].start()
+    threads[1].join(0.5)
+    assert done == []
+    leave.set()
+    for thread in threads:
+        thread.join(60)
+    assert [who for who, _ in done] == ["handler", "step"]

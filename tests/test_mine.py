@@ -329,6 +329,44 @@ def test_second_run_keeps_everything_and_a_change_is_noticed(tmp_path):
     assert {path.name for path in (tmp_path / "out").iterdir()} == {"neighbors", "pairs", "duplicates"}
 
 
+def test_submit_hands_over_and_does_no_more(tmp_path):
+    pattern = write_vectors(tmp_path / "in", clustered(100), 2)
+    run(pattern, tmp_path / "run")
+    run(pattern, tmp_path / "out", min_score=0.9)
+    mine.submit(MineOptions(input=pattern, output=str(tmp_path / "out"))).wait_until_finish()
+    for name in ("neighbors", "pairs", "duplicates"):
+        assert manifest(tmp_path / "out", name) == manifest(tmp_path / "run", name)
+    assert (tmp_path / "out/_mine").is_dir()
+    assert run(pattern, tmp_path / "out")["kept from before"] == "yes"
+    for table, expected in zip(results(tmp_path / "out"), results(tmp_path / "run"), strict=True):
+        assert table.equals(expected)
+
+
+def test_submit_checks_before_it_takes_back(tmp_path):
+    pattern = write_vectors(tmp_path / "in", clustered(50))
+    other = write_vectors(tmp_path / "other", clustered(50), fingerprint="another")
+    run(pattern, tmp_path / "out")
+    before = contents(tmp_path / "out")
+    for options, message in (({"other": other}, "different models"), ({"keep": "newest"}, "belong together")):
+        with pytest.raises(DataError, match=message):
+            mine.submit(MineOptions(input=pattern, output=str(tmp_path / "out"), **options))
+    with pytest.raises(DataError, match="writes nothing"):
+        mine.submit(MineOptions(input=pattern, output=str(tmp_path / "out")), ["--runner=DaskRunner"])
+    assert contents(tmp_path / "out") == before
+
+
+def test_another_embedding_column(tmp_path):
+    vectors = clustered(40)
+    path = write_vectors(tmp_path / "in", vectors)
+    (file,) = (tmp_path / "in").glob("*.parquet")
+    table = pq.read_table(file)
+    pq.write_table(table.rename_columns(["id", "text", "vector"]), file)
+    run(write_vectors(tmp_path / "usual", vectors), tmp_path / "expected")
+    run(path, tmp_path / "out", embedding_column="vector")
+    for found, expected in zip(results(tmp_path / "out"), results(tmp_path / "expected"), strict=True):
+        assert found.equals(expected)
+
+
 @pytest.mark.parametrize("index", ["exact", "routed"])
 def test_resumes_after_a_crash(tmp_path, monkeypatch, index):
     pattern = write_vectors(tmp_path / "in", clustered(300), 3)

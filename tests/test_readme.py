@@ -2,6 +2,7 @@
 
 import dataclasses
 import importlib
+import json
 import re
 import shlex
 from pathlib import Path
@@ -10,6 +11,8 @@ import numpy as np
 import pytest
 import yaml
 
+from benchmarks.engines import render as render_engines
+from benchmarks.measure import RESULTS
 from benchmarks.readme import render
 from pipelines.cli import JOBS, OPTIONS
 from pipelines.flags import FlagParser, add_flags, parse_flags
@@ -19,7 +22,16 @@ from sbert_core.training.plan import Source
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "benchmarks" / "README.md", ROOT / "docs/training.md"]
+NAMES = (
+    "README.md",
+    "CONTRIBUTING.md",
+    "benchmarks/README.md",
+    "docs/training.md",
+    "docs/scaling.md",
+    "docs/experiments.md",
+)
+DOCUMENTS = [ROOT / name for name in NAMES]
+GUIDE = ROOT / "docs/operating.md"  # its commands have flags of Beam: see test_deploy.py
 
 
 def code_blocks(text: str, language: str) -> list[str]:
@@ -45,7 +57,7 @@ def test_make_targets_exist(path):
     assert used <= make_targets()
 
 
-@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+@pytest.mark.parametrize("path", [*DOCUMENTS, GUIDE], ids=lambda path: str(path.relative_to(ROOT)))
 def test_links_lead_somewhere(path):
     for target in re.findall(r"\]\((?!http)([^)#]+)", path.read_text()):
         assert (path.parent / target).exists(), target
@@ -103,3 +115,9 @@ def test_encoder_example_runs(capsys):
 def test_figures_are_those_of_the_results():
     assert render(README) == README
     assert "times faster" in README
+
+
+def test_the_table_of_engines_is_that_of_the_record():
+    record = json.loads((RESULTS / "engines.json").read_text(encoding="utf-8"))
+    text = GUIDE.read_text(encoding="utf-8")
+    assert render_engines(text, record) == text

@@ -5,19 +5,24 @@ import sys
 import time
 from pathlib import Path
 
+import apache_beam as beam
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from apache_beam.io.filesystems import FileSystems
+from apache_beam.testing.util import assert_that
 
 import transforms.files
 import transforms.write
 from pipelines import embed
 from pipelines.embed_options import EmbedOptions
 from sbert_core.errors import DataError, JobError
+from sbert_core.schema import FINGERPRINT_KEY
 from tests.fake_encoder import FakeEncoder
 from tests.test_embed import make_table, read_output, run_fake, write_shards
 from transforms.encode import EncodeSentences
+from transforms.read import ReadSentences
+from transforms.resume import SkipFinished
 
 
 def contents(output: Path) -> dict[str, bytes]:
@@ -167,3 +172,45 @@ def test_another_option(tmp_path, corpus, undisturbed):
     figures = run_fake(corpus, tmp_path / "undisturbed", slice_rows=10, stored="float16")
     assert figures["parts kept"] == 0
     assert read_output(tmp_path / "undisturbed").schema.field("embedding").type.value_type == pa.float16()
+
+
+def load_never(model, **options) -> FakeEncoder:
+    raise AssertionError("nobody needs the encoder here")
+
+
+@pytest.mark.parametrize(("fingerprint", "kept"), [("fake", 12), ("other", 0)])
+def test_looking_up_with_a_fingerprint_needs_no_encoder(tmp_path, corpus, undisturbed, fingerprint, kept):
+    def check(parts) -> None:
+        assert len(parts) == kept
+
+    skip = SkipFinished(
+        encode=EncodeSentences(load=load_never),
+        encoded_folder=str(tmp_path / "undisturbed/embeddings"),
+        rejected_folder=str(tmp_path / "undisturbed/rejected"),
+        fingerprint=fingerprint,
+    )
+    with beam.Pipeline("FnApiRunner") as root:
+        known = root | ReadSentences(patterns=[corpus], slice_rows=10) | skip
+        assert_that(known["finished"], check)
+
+
+def test_the_job_tells_the_fingerprint(tmp_path, corpus, monkeypatch):
+    told = []
+
+    def skip_finished(**options) -> SkipFinished:
+        told.append(options["fingerprint"])
+        return SkipFinished(**options)
+
+    monkeypatch.setattr(embed, "SkipFinished", skip_finished)
+    run_fake(corpus, tmp_path / "out")
+    assert told == ["fake"]
+
+
+def test_a_part_of_another_encoder_is_made_again(tmp_path, corpus, undisturbed):
+    """A worker whose encoder is not the one that the job was started with: another precision, say."""
+    path = next((tmp_path / "undisturbed" / "embeddings").glob("*.parquet"))
+    table = pq.read_table(path)
+    pq.write_table(table.replace_schema_metadata({**table.schema.metadata, FINGERPRINT_KEY: b"other"}), path)
+    figures = run_fake(corpus, tmp_path / "undisturbed", slice_rows=10)
+    assert figures["parts"] - figures["parts kept"] == 1
+    assert contents(tmp_path / "undisturbed") == undisturbed

@@ -131,3 +131,18 @@ def test_refused(tmp_path, corpus, capsys):
         SearchOptions(queries=" ", corpus=str(corpus))
     assert main(["search", "--queries", "x", "--corpus", str(tmp_path / "nothing")]) == 2
     assert "has not finished" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("precision", ["float16", "bfloat16"])
+def test_a_corpus_in_another_precision(tmp_path, model, capsys, precision):
+    pq.write_table(pa.table({"id": [f"c{row:02}" for row in range(len(TEXTS))], "text": TEXTS}), tmp_path / "a.parquet")
+    embed.run(EmbedOptions(input=[str(tmp_path)], output=str(tmp_path / "out"), model=str(model), precision=precision))
+    corpus = str(tmp_path / "out/embeddings")
+    with pytest.raises(DataError, match=r"another model .* in float32 .*--precision \(float16 on a GPU\)"):
+        search.run(SearchOptions(queries=TEXTS[3], corpus=corpus))
+    search.run(SearchOptions(queries=TEXTS[3], corpus=corpus, prompt="", precision=precision))
+    assert capsys.readouterr().out.split()[2] == "c03"
+    queries = write_queries(tmp_path, [TEXTS[5]])
+    output = str(tmp_path / "found")
+    search.run(SearchOptions(queries=queries, corpus=corpus, output=output, prompt="", precision=precision))
+    assert read(tmp_path / "found")["id"].to_pylist()[0] == "c05"

@@ -1,4 +1,8 @@
-"""Clusters of a corpus: every row's cluster, and what each cluster is about."""
+"""Clusters of a corpus: every row's cluster, and what each cluster is about.
+
+Workers meet through sums: of the vectors and the sizes of clusters, as whole numbers, so that the order in which they
+are added has no effect. Labels are kept block by block; no step of k-means holds those of all rows.
+"""
 
 import dataclasses
 import hashlib
@@ -8,15 +12,30 @@ from typing import Any
 import apache_beam as beam
 import numpy as np
 
-from sbert_core.communities import NOISE, drop_small
+from sbert_core.communities import NOISE
 from sbert_core.cosine import unit_rows
 from sbert_core.kmeans import add_up, assign, move_centers
 from sbert_core.membership import strength_by_centers
+from sbert_core.routing import MAX_SAMPLE
 from transforms.corpus import BLOCK_ROWS, Corpus, open_corpus, rank_rows, ranks_of_block, read_vectors
 from transforms.describe import DescribeClusters
-from transforms.label import Clustering, Labels, existing_centers, label_rows, read_labels, start_kmeans, store_labels
+from transforms.label import (
+    Clustering,
+    Labels,
+    existing_centers,
+    label_rows,
+    number_clusters,
+    read_labels,
+    sample_block,
+    start_kmeans,
+    store_labels,
+)
+from transforms.neighbors import check_size, load_arrays, store_arrays
+from transforms.sums import WHOLE, AddUpFn
+from transforms.tally import Centers
 
 KMEANS_ROUNDS = 8
+_LAST = np.iinfo(np.int64).max
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -28,10 +47,9 @@ class ClusterPlan:
     how: Clustering
     work: str
 
-    @property
-    def labels_path(self) -> str:
-        """Where the labels of all rows are kept for workers."""
-        return f"{self.work}/labels.npz"
+    def labels_path(self, number: int) -> str:
+        """Where the labels of a block are kept for workers."""
+        return f"{self.work}/labels-{number:06d}.npz"
 
 
 @dataclasses.dataclass(kw_only=True, eq=False)
@@ -69,16 +87,15 @@ class ClusterCorpus(beam.PTransform):
             | "SpreadBlocks" >> beam.Reshuffle()
         )
         if self.existing is not None:
-            labeled = plan | "Assign" >> beam.Map(_assign_all, self.existing)
+            labeled = self._assign(plan, blocks, self.existing)
         elif self.how.algorithm == "kmeans":
             labeled = self._kmeans(plan, blocks)
         else:
             labeled = plan | "Label" >> beam.Map(_label)
-        facts = beam.pvalue.AsSingleton(labeled)
         centers = (
             blocks
-            | "Sums" >> beam.Map(_block_sums, planned, facts)
-            | "AllSums" >> beam.combiners.ToList()
+            | "Sums" >> beam.Map(_block_sums, planned, beam.pvalue.AsSingleton(labeled))
+            | "AllSums" >> beam.CombineGlobally(AddUpFn())
             | "Centers" >> beam.Map(_centers, planned)
         )
         return {"plan": plan, "blocks": blocks, "centers": centers, "facts": labeled} | "Describe" >> DescribeClusters(
@@ -92,24 +109,48 @@ class ClusterCorpus(beam.PTransform):
     def _kmeans(self, plan: Any, blocks: Any) -> Any:
         """Sums of the vectors of each cluster, block by block, move the centres; a few rounds of it."""
         planned = beam.pvalue.AsSingleton(plan)
-        centers = plan | "Start" >> beam.Map(lambda plan: start_kmeans(plan.corpus, plan.how))
+        centers = (
+            blocks
+            | "Sample" >> beam.Map(lambda number, plan: sample_block(plan.corpus, number, MAX_SAMPLE), planned)
+            | "AllSamples" >> beam.combiners.ToList()
+            | "Start" >> beam.Map(lambda samples, plan: start_kmeans(samples, plan.corpus, plan.how), planned)
+        )
         for number in range(KMEANS_ROUNDS):
             centers = (
                 blocks
                 | f"Sums{number}" >> beam.Map(_assigned_sums, planned, beam.pvalue.AsSingleton(centers))
-                | f"AllSums{number}" >> beam.combiners.ToList()
+                | f"AllSums{number}" >> beam.CombineGlobally(AddUpFn())
                 | f"Move{number}" >> beam.Map(_moved, beam.pvalue.AsSingleton(centers))
             )
-        return (
+        numbers = (
             blocks
-            | "Nearest" >> beam.Map(_nearest, planned, beam.pvalue.AsSingleton(centers))
-            | "AllNearest" >> beam.combiners.ToList()
-            | "Store" >> beam.Map(_store_kmeans, planned, beam.pvalue.AsSingleton(centers))
+            | "Nearest" >> beam.Map(_store_nearest, planned, beam.pvalue.AsSingleton(centers))
+            | "Sizes" >> beam.CombineGlobally(_SizesFn())
+            | "Number" >> beam.Map(_number, planned)
+        )
+        stored = (
+            blocks
+            | "StoreLabels" >> beam.Map(_store_numbered, planned, beam.pvalue.AsSingleton(numbers))
+            | "AllStored" >> beam.combiners.Count.Globally()
+        )
+        return numbers | "Decided" >> beam.Map(_decided, beam.pvalue.AsSingleton(stored))
+
+    def _assign(self, plan: Any, blocks: Any, existing: str) -> Any:
+        """Rows to the nearest cluster of an earlier clustering."""
+        centers = plan | "Existing" >> beam.Map(lambda _: existing_centers(existing))
+        stored = (
+            blocks
+            | "Assign" >> beam.Map(_assign_block, beam.pvalue.AsSingleton(plan), beam.pvalue.AsSingleton(centers))
+            | "AllAssigned" >> beam.combiners.Count.Globally()
+        )
+        return centers | "Known" >> beam.Map(
+            lambda known, _: {"clusters": len(known[0]), "existing": True}, beam.pvalue.AsSingleton(stored)
         )
 
     def make_plan(self) -> ClusterPlan:
         """Looks into the corpus and ranks its rows."""
         corpus = open_corpus(self.embeddings, self.block_rows)
+        check_size(corpus)
         decides = [corpus.digest, dataclasses.asdict(self.how), self.existing]
         work = f"{self.work}/{hashlib.sha256(json.dumps(decides).encode()).hexdigest()[:16]}"
         ranked = rank_rows(corpus, f"{work}/corpus")
@@ -117,62 +158,85 @@ class ClusterCorpus(beam.PTransform):
 
 
 def _label(plan: ClusterPlan) -> dict[str, Any]:
+    """Labels from an algorithm that sees all rows at once."""
     labels = label_rows(plan.corpus, plan.neighbors, plan.how)
-    return _store(labels, plan)
-
-
-def _store(labels: Labels, plan: ClusterPlan) -> dict[str, Any]:
-    store_labels(plan.labels_path, labels)
+    for block in plan.corpus.blocks:
+        store_labels(plan.labels_path(block.number), labels.take(ranks_of_block(plan.corpus, block)))
     return {**labels.facts, "clusters": int(labels.labels.max(initial=NOISE)) + 1}
 
 
-def _assigned_sums(number: int, plan: ClusterPlan, centers: np.ndarray) -> tuple[int, np.ndarray]:
+class _SizesFn(AddUpFn):
+    """Adds the sizes of clusters, and keeps the first row of each."""
+
+    def add_input(self, accumulator: Any, found: Any) -> Any:
+        return found if accumulator is None else (accumulator[0] + found[0], np.minimum(accumulator[1], found[1]))
+
+
+def _whole_sums(vectors: np.ndarray, labels: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+    """The sums (k, dim) of the vectors of each cluster, in whole parts, and its rows (k,)."""
+    sums, counts = add_up(np.rint(vectors * np.float32(WHOLE)), labels, k)
+    return sums.astype(np.int64), counts
+
+
+def _assigned_sums(number: int, plan: ClusterPlan, centers: np.ndarray) -> tuple[np.ndarray, ...]:
     vectors, some = read_vectors(plan.corpus, plan.corpus.blocks[number])
-    return number, add_up(vectors[some], assign(vectors[some], centers)[0], len(centers))[0]
+    return _whole_sums(vectors[some], assign(vectors[some], centers)[0], len(centers))
 
 
-def _moved(sums: list[tuple[int, np.ndarray]], centers: np.ndarray) -> np.ndarray:
-    ordered = [part for _, part in sorted(sums, key=lambda part: part[0])]
-    return move_centers(centers, np.sum(ordered, axis=0)) if ordered else centers
+def _moved(sums: tuple[np.ndarray, ...] | None, centers: np.ndarray) -> np.ndarray:
+    return centers if sums is None else move_centers(centers, sums[0] / WHOLE)
 
 
-def _nearest(number: int, plan: ClusterPlan, centers: np.ndarray) -> tuple[int, np.ndarray]:
-    vectors, some = read_vectors(plan.corpus, plan.corpus.blocks[number])
-    return number, np.where(some, assign(vectors, centers)[0], NOISE)
+def _nearest_path(plan: ClusterPlan, number: int) -> str:
+    return f"{plan.work}/nearest-{number:06d}.npz"
 
 
-def _store_kmeans(parts: list[tuple[int, np.ndarray]], plan: ClusterPlan, centers: np.ndarray) -> dict[str, Any]:
-    labels = np.full(plan.corpus.rows, NOISE, np.int64)
-    for number, own in parts:
-        labels[ranks_of_block(plan.corpus, plan.corpus.blocks[number])] = own
-    return _store(Labels(drop_small(labels, plan.how.min_size), facts={"k": len(centers)}), plan)
-
-
-def _assign_all(plan: ClusterPlan, existing: str) -> dict[str, Any]:
-    """Rows to the nearest cluster of an earlier clustering; a row out of its reach is noise."""
-    centers, reach = existing_centers(existing)
-    labels = np.full(plan.corpus.rows, NOISE, np.int64)
-    strengths = np.zeros(plan.corpus.rows, np.float32)
-    for block in plan.corpus.blocks:
-        vectors, some = read_vectors(plan.corpus, block)
-        own, scores = assign(vectors, centers)
-        own = np.where(some & (scores >= reach[own]), own, NOISE)
-        ranks = ranks_of_block(plan.corpus, block)
-        labels[ranks], strengths[ranks] = own, strength_by_centers(vectors @ centers.T, own)
-    store_labels(plan.labels_path, Labels(labels, strengths))
-    return {"clusters": len(centers), "existing": True}
-
-
-def _block_sums(number: int, plan: ClusterPlan, facts: dict[str, Any]) -> tuple[int, np.ndarray]:
-    """The sums of the vectors of each cluster in a block."""
+def _store_nearest(number: int, plan: ClusterPlan, centers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Keeps the nearest centre of each row of a block; returns each cluster's size (k,) and first rank (k,)."""
     block = plan.corpus.blocks[number]
-    labels = read_labels(plan.labels_path).labels[ranks_of_block(plan.corpus, block)]
-    vectors, _ = read_vectors(plan.corpus, block)
+    vectors, some = read_vectors(plan.corpus, block)
+    nearest = np.where(some, assign(vectors, centers)[0], NOISE)
+    store_arrays(_nearest_path(plan, number), {"nearest": nearest})
+    first = np.full(len(centers), _LAST)
+    np.minimum.at(first, nearest[some], ranks_of_block(plan.corpus, block)[some])
+    return np.bincount(nearest[some], minlength=len(centers)), first
+
+
+def _number(found: tuple[np.ndarray, np.ndarray] | None, plan: ClusterPlan) -> np.ndarray:
+    return np.empty(0, np.int64) if found is None else number_clusters(*found, plan.how.min_size)
+
+
+def _store_numbered(number: int, plan: ClusterPlan, numbers: np.ndarray) -> int:
+    nearest = (load_arrays(_nearest_path(plan, number)) or {})["nearest"]
+    store_labels(plan.labels_path(number), Labels(np.append(numbers, NOISE)[nearest]))  # NOISE is the last place
+    return number
+
+
+def _decided(numbers: np.ndarray, _: int) -> dict[str, Any]:
+    """What the manifest tells, when all labels are stored."""
+    return {"k": len(numbers), "clusters": int(numbers.max(initial=NOISE)) + 1}
+
+
+def _assign_block(number: int, plan: ClusterPlan, existing: tuple[np.ndarray, np.ndarray]) -> int:
+    """Rows to the nearest of the existing centres; a row out of its reach is noise."""
+    centers, reach = existing
+    vectors, some = read_vectors(plan.corpus, plan.corpus.blocks[number])
+    own, scores = assign(vectors, centers)
+    own = np.where(some & (scores >= reach[own]), own, NOISE)
+    store_labels(plan.labels_path(number), Labels(own, strength_by_centers(vectors @ centers.T, own)))
+    return number
+
+
+def _block_sums(number: int, plan: ClusterPlan, facts: dict[str, Any]) -> tuple[np.ndarray, ...]:
+    """The sums of the vectors of each cluster in a block, and its rows."""
+    labels = read_labels(plan.labels_path(number)).labels
+    vectors, _ = read_vectors(plan.corpus, plan.corpus.blocks[number])
     inside = labels != NOISE
-    return number, add_up(vectors[inside], labels[inside], facts["clusters"])[0]
+    return _whole_sums(vectors[inside], labels[inside], facts["clusters"])
 
 
-def _centers(sums: list[tuple[int, np.ndarray]], plan: ClusterPlan) -> np.ndarray:
-    """The directions of the sums, one per cluster."""
-    ordered = [part for _, part in sorted(sums, key=lambda part: part[0])]
-    return unit_rows(np.sum(ordered, axis=0))[0] if ordered else np.empty((0, plan.corpus.dim), np.float32)
+def _centers(sums: tuple[np.ndarray, ...] | None, plan: ClusterPlan) -> Centers:
+    """The directions of the sums, one per cluster, and the sizes."""
+    if sums is None:
+        return Centers(np.empty((0, plan.corpus.dim), np.float32), np.empty(0, np.int64))
+    return Centers(unit_rows(sums[0] / WHOLE)[0], sums[1])

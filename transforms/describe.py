@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections import Counter
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
@@ -10,34 +11,20 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from sbert_core.communities import NOISE, SAMPLE
+from sbert_core.communities import NOISE
 from sbert_core.density import reduce_vectors
 from sbert_core.exemplars import choose_exemplars
 from sbert_core.membership import link_centers, nearest_centers, strength_by_centers
 from sbert_core.quality import density_quality, quality_with_labels, quality_without_labels
 from sbert_core.schema import assignments_schema, clusters_schema, over_time_schema
-from sbert_core.terms import count_terms, merge_counts, name_clusters, terms_over_time
+from sbert_core.terms import count_terms, name_clusters, terms_over_time
 from transforms.corpus import ranks_of_block, read_columns, read_vectors, sorted_ids, take_rows
 from transforms.files import commit
-from transforms.label import load_vectors, read_labels
+from transforms.label import read_labels
+from transforms.tally import Centers, MergeTerms, Rows, Tally, TallyFn, deal_terms, join_buckets, tally_block
 from transforms.write import Part, write_manifest, write_parquet
 
-CANDIDATES = 30  # rows near each centre that exemplars are chosen of
 EXEMPLARS = 5
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class Described:
-    """What one block has to say of the clusters; parts are merged in the order of blocks."""
-
-    number: int
-    part: Part
-    labels: np.ndarray  # (n,) int64
-    cosines: np.ndarray  # (n,) float32, to the own centre
-    near: dict[int, tuple[np.ndarray, np.ndarray, np.ndarray]]  # cluster: ranks, cosines, vectors of the nearest rows
-    counts: dict[int, Counter[str]]
-    over_time: dict[tuple[int, str], Counter[str]]
-    truth: list[str] | None
 
 
 @dataclasses.dataclass(kw_only=True, eq=False)
@@ -58,55 +45,64 @@ class DescribeClusters(beam.PTransform):
         super().__init__()
 
     def expand(self, clustered: Any) -> beam.PCollection[dict[str, Any]]:
-        """Each block is described where it is read; one worker puts the descriptions together."""
+        """Each block is described where it is read; one worker gets a tally, and the terms that count."""
         plan, centers, facts = (beam.pvalue.AsSingleton(clustered[name]) for name in ("plan", "centers", "facts"))
+        tags = ("terms", "periods")
+        described = clustered["blocks"] | "DescribeBlock" >> beam.FlatMap(self._describe, plan, centers).with_outputs(
+            *tags, main="tallies"
+        )
+        terms, periods = (
+            beam.pvalue.AsList(described[tag] | f"Merge{tag.capitalize()}" >> MergeTerms()) for tag in tags
+        )
         return (
-            clustered["blocks"]
-            | "DescribeBlock" >> beam.Map(self._describe, plan, centers)
-            | "AllBlocks" >> beam.combiners.ToList()
-            | "Summarize" >> beam.Map(self._summarize, plan, centers, facts)
+            described.tallies
+            | "AllBlocks" >> beam.CombineGlobally(TallyFn())
+            | "Summarize" >> beam.Map(self._summarize, plan, centers, facts, terms, periods)
         )
 
-    def _describe(self, number: int, plan: Any, centers: np.ndarray) -> Described:
+    def _describe(self, number: int, plan: Any, centers: Centers) -> Iterator[Any]:
         corpus = plan.corpus
         block = corpus.blocks[number]
-        ranks, known = ranks_of_block(corpus, block), read_labels(plan.labels_path)
-        labels = known.labels[ranks]
+        ranks, known = ranks_of_block(corpus, block), read_labels(plan.labels_path(number))
+        labels = known.labels
         vectors, _ = read_vectors(corpus, block)
-        scores = vectors @ centers.T if len(centers) else np.zeros((len(vectors), 1), np.float32)
+        scores = vectors @ centers.vectors.T if len(centers) else np.zeros((len(vectors), 1), np.float32)
         cosines = scores[np.arange(len(labels)), np.maximum(labels, 0)]
-        strengths = strength_by_centers(scores, labels) if known.strengths is None else known.strengths[ranks]
-        outliers = None if known.outlier_scores is None else known.outlier_scores[ranks]
-        ids = sorted_ids(corpus.work).take(pa.array(ranks))
-        noise = labels == NOISE
-        columns = [
-            ids,
-            pa.array(labels),
-            pa.array(strengths, pa.float32()),
-            pa.array(noise),
-            pa.nulls(len(labels), pa.float32()) if outliers is None else pa.array(outliers, pa.float32()),
-            pa.array(1 - cosines, pa.float32(), mask=noise),
-        ]
-        batch = pa.record_batch(columns, schema=assignments_schema(ids.type))
-        name = f"assignments-{plan.work.rsplit('/', 1)[-1][:8]}-{block.first_row:010d}.parquet"
-        digest = commit(f"{self.folder}/assignments/{name}", partial(write_parquet, batch))
+        strengths = strength_by_centers(scores, labels) if known.strengths is None else known.strengths
+        columns = {"strengths": strengths, "outliers": known.outlier_scores, "distances": 1 - cosines}
+        part = self._write_assignments(plan, number, labels, columns)
         wanted = [column for column in (corpus.text_column, self.time_column, self.labels_column) if column]
         table = read_columns(block, wanted)
         texts = [text or "" for text in table[corpus.text_column].cast(pa.string()).to_pylist()]
-        truth = table[self.labels_column].cast(pa.string()).to_pylist() if self.labels_column else None
-        return Described(
-            number,
-            Part(name, digest, len(batch)),
-            labels,
-            cosines.astype(np.float32),
-            {
-                cluster: _near(cluster, labels, cosines, ranks, vectors)
-                for cluster in np.unique(labels[~noise]).tolist()
-            },
-            count_terms(texts, labels.tolist()),
-            self._count_over_time(table, texts, labels),
-            truth,
+        truth = table[self.labels_column].cast(pa.string()).to_pylist() if self.labels_column else []
+        yield tally_block(part, Rows(labels, ranks, cosines, vectors), truth, centers, corpus.rows)
+        for tag, counts in (
+            ("terms", count_terms(texts, labels.tolist())),
+            ("periods", self._count_over_time(table, texts, labels)),
+        ):
+            for dealt in deal_terms(counts):
+                yield beam.pvalue.TaggedOutput(tag, dealt)
+
+    def _write_assignments(
+        self, plan: Any, number: int, labels: np.ndarray, columns: dict[str, np.ndarray | None]
+    ) -> Part:
+        corpus = plan.corpus
+        block = corpus.blocks[number]
+        ids = sorted_ids(corpus.work).take(pa.array(ranks_of_block(corpus, block)))
+        noise, outliers = labels == NOISE, columns["outliers"]
+        batch = pa.record_batch(
+            [
+                ids,
+                pa.array(labels),
+                pa.array(columns["strengths"], pa.float32()),
+                pa.array(noise),
+                pa.nulls(len(labels), pa.float32()) if outliers is None else pa.array(outliers, pa.float32()),
+                pa.array(columns["distances"], pa.float32(), mask=noise),
+            ],
+            schema=assignments_schema(ids.type),
         )
+        name = f"assignments-{plan.work.rsplit('/', 1)[-1][:8]}-{block.first_row:010d}.parquet"
+        return Part(name, commit(f"{self.folder}/assignments/{name}", partial(write_parquet, batch)), len(batch))
 
     def _count_over_time(self, table: pa.Table, texts: list[str], labels: np.ndarray) -> dict[Any, Counter[str]]:
         if self.time_column is None:
@@ -121,40 +117,40 @@ class DescribeClusters(beam.PTransform):
         return counts
 
     def _summarize(
-        self, described: list[Described], plan: Any, centers: np.ndarray, facts: dict[str, Any]
+        self,
+        tallies: list[Tally],
+        plan: Any,
+        centers: Centers,
+        facts: dict[str, Any],
+        terms: list[tuple[int, dict[int, Counter[str]]]],
+        periods: list[tuple[int, dict[tuple[int, str], Counter[str]]]],
     ) -> dict[str, Any]:
-        corpus = plan.corpus
-        described = sorted(described, key=lambda part: part.number)
-        labels = np.concatenate([part.labels for part in described] or [np.empty(0, np.int64)])
-        cosines = np.concatenate([part.cosines for part in described] or [np.empty(0, np.float32)])
-        known = {**self.facts, **facts, "quality": self._quality(plan, described, labels)}
-        known["hierarchy"] = link_centers(centers)
-        parts = [part.part for part in described]
+        tally = tallies[0] if tallies else None
+        known = {**self.facts, **facts, "quality": self._quality(plan, tally)}
+        known["hierarchy"] = link_centers(centers.vectors)
+        parts = tally.parts if tally else []
         write_manifest(parts, folder=f"{self.folder}/assignments", facts=known, totals=("rows",))
-        table = _summary_table(corpus, described, labels, cosines, centers)
+        table = _summary_table(plan.corpus, tally, centers, join_buckets(terms))
         if self.time_column:
-            self._write_over_time(described, plan, known)
+            self._write_over_time(join_buckets(periods), plan, known)
         summary = [_write(table, f"{self.folder}/summary", "summary", plan)]
         return write_manifest(summary, folder=f"{self.folder}/summary", facts=known, totals=("rows",))
 
-    def _quality(self, plan: Any, described: list[Described], labels: np.ndarray) -> dict[str, Any]:
-        ranks, vectors = load_vectors(plan.corpus, SAMPLE)
-        everywhere = read_labels(plan.labels_path).labels if len(labels) else labels
-        sampled = everywhere[ranks]
-        quality: dict[str, Any] = quality_without_labels(vectors, sampled)
-        quality["noise_share"] = float((labels == NOISE).mean()) if len(labels) else 0.0
-        if plan.how.algorithm.startswith("hdbscan") and len(ranks):
-            quality["dbcv"] = density_quality(reduce_vectors(vectors), sampled)
+    def _quality(self, plan: Any, tally: Tally | None) -> dict[str, Any]:
+        if tally is None:
+            return {"noise_share": 0.0, "silhouette": None}
+        sample = tally.sample[np.argsort(tally.sample.ranks)]
+        quality: dict[str, Any] = quality_without_labels(sample.vectors, sample.labels)
+        quality["noise_share"] = tally.noise / plan.corpus.rows
+        if plan.how.algorithm.startswith("hdbscan") and len(sample.labels):
+            quality["dbcv"] = density_quality(reduce_vectors(sample.vectors), sample.labels)
         if self.labels_column:
-            truth = [str(value) for part in described for value in part.truth or ()]
-            quality |= quality_with_labels(np.array(truth), labels)
+            kinds, counts = list(tally.truth), np.array(list(tally.truth.values()))
+            truth, labels = (np.repeat(np.array(column), counts) for column in zip(*kinds, strict=True))
+            quality |= quality_with_labels(truth, labels)
         return quality
 
-    def _write_over_time(self, described: list[Described], plan: Any, known: dict[str, Any]) -> None:
-        counts: dict[Any, Counter[str]] = {}
-        for part in described:
-            for key, counter in part.over_time.items():
-                counts.setdefault(key, Counter()).update(counter)
+    def _write_over_time(self, counts: dict[tuple[int, str], Counter[str]], plan: Any, known: dict[str, Any]) -> None:
         rows = [
             {"cluster": cluster, "period": period, "terms": list(terms)}
             for (cluster, period), terms in terms_over_time(counts).items()
@@ -164,65 +160,47 @@ class DescribeClusters(beam.PTransform):
         write_manifest(parts, folder=f"{self.folder}/over_time", facts=known, totals=("rows",))
 
 
-def _near(
-    cluster: int, labels: np.ndarray, cosines: np.ndarray, ranks: np.ndarray, vectors: np.ndarray
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The rows of a cluster that are nearest its centre, of equal ones the lower rank."""
-    rows = np.flatnonzero(labels == cluster)
-    rows = rows[np.lexsort((ranks[rows], -cosines[rows]))[:CANDIDATES]]
-    return ranks[rows], cosines[rows], vectors[rows]
-
-
-def _summary_table(
-    corpus: Any, described: list[Described], labels: np.ndarray, cosines: np.ndarray, centers: np.ndarray
-) -> pa.Table:
+def _summary_table(corpus: Any, tally: Tally | None, centers: Centers, counts: dict[int, Counter[str]]) -> pa.Table:
     """One row per cluster, noise last."""
-    named = {each.cluster: each for each in name_clusters(merge_counts([part.counts for part in described]))}
-    nearest, nearness = nearest_centers(centers)
-    chosen = {cluster: _exemplars(cluster, described, centers) for cluster in range(len(centers))}
-    ranks = np.unique(np.concatenate([*chosen.values(), np.empty(0, np.uint32)])).astype(np.uint32)
+    wordless: dict[int, Counter[str]] = {int(cluster): Counter() for cluster in np.flatnonzero(centers.sizes)}
+    named = {each.cluster: each for each in name_clusters(wordless | counts)}
+    nearest, nearness = nearest_centers(centers.vectors)
+    chosen = [_exemplars(cluster, tally, centers) for cluster in range(len(centers))]
+    ranks = np.unique(np.concatenate([*chosen, np.empty(0, np.uint32)])).astype(np.uint32)
     column = take_rows(corpus, ranks, [corpus.text_column])[corpus.text_column].cast(pa.string())
     texts = dict(zip(ranks.tolist(), column.to_pylist(), strict=True))
     ids = sorted_ids(corpus.work)
     rows = []
-    for cluster in range(len(centers)):
-        own = cosines[labels == cluster]
+    for cluster, size in enumerate(centers.sizes.tolist()):
         exemplars = chosen[cluster].tolist()
         rows.append(
             {
                 "cluster": cluster,
-                "size": len(own),
+                "size": size,
                 "name": named[cluster].name if cluster in named else f"cluster {cluster}",
                 "terms": list(named[cluster].terms) if cluster in named else [],
                 "exemplar_ids": [ids[rank].as_py() for rank in exemplars],
                 "exemplar_texts": [texts[rank] for rank in exemplars],
-                "cohesion": float(own.mean()) if len(own) else None,
+                "cohesion": tally.cohesion(cluster, size) if tally and size else None,
                 "separation": float(1 - nearness[cluster]) if nearest[cluster] >= 0 else None,
                 "nearest_cluster": int(nearest[cluster]) if nearest[cluster] >= 0 else None,
-                "reach": float(np.quantile(own, 0.01)) if len(own) else None,
-                "center": centers[cluster].tolist(),
+                "reach": tally.reach(cluster, size) if tally and size else None,
+                "center": centers.vectors[cluster].tolist(),
             }
         )
-    noise = int((labels == NOISE).sum())
-    if noise:
-        empty: dict[str, Any] = {
-            "terms": [],
-            "exemplar_ids": [],
-            "exemplar_texts": [],
-            "center": [0] * centers.shape[1],
-        }
-        rows.append({"cluster": NOISE, "size": noise, "name": "noise", **empty})
-    return pa.Table.from_pylist(rows, schema=clusters_schema(ids.type, centers.shape[1]))
+    dim = centers.vectors.shape[1]
+    if tally and tally.noise:
+        empty: dict[str, Any] = {"terms": [], "exemplar_ids": [], "exemplar_texts": [], "center": [0] * dim}
+        rows.append({"cluster": NOISE, "size": tally.noise, "name": "noise", **empty})
+    return pa.Table.from_pylist(rows, schema=clusters_schema(ids.type, dim))
 
 
-def _exemplars(cluster: int, described: list[Described], centers: np.ndarray) -> np.ndarray:
+def _exemplars(cluster: int, tally: Tally | None, centers: Centers) -> np.ndarray:
     """The ranks of the rows that show a cluster best."""
-    near = [part.near[cluster] for part in described if cluster in part.near]
-    if not near:
+    if tally is None:
         return np.empty(0, np.uint32)
-    ranks, cosines, vectors = (np.concatenate(columns) for columns in zip(*near, strict=True))
-    order = np.lexsort((ranks, -cosines))[:CANDIDATES]
-    return ranks[order][choose_exemplars(vectors[order], centers[cluster], EXEMPLARS)]
+    near = tally.near.of(cluster)
+    return near.ranks[choose_exemplars(near.vectors, centers.vectors[cluster], EXEMPLARS)]
 
 
 def _write(table: pa.Table, folder: str, kind: str, plan: Any) -> Part:

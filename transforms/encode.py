@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import Any, Literal, Protocol
@@ -14,13 +15,20 @@ from apache_beam.metrics import Metrics
 from apache_beam.utils.shared import Shared
 
 import transforms.coder  # noqa: F401 - registers how batches cross a shuffle
-from sbert_core.cores import usable_cores
+from sbert_core.cores import share_of_cores
 from sbert_core.encoder import Encoded, SentenceEncoder
+from sbert_core.errors import ModelError
 from sbert_core.quantization import quantize
 from sbert_core.schema import FINGERPRINT_KEY, ID, REJECTED, TEXT, TOTALS_KEY, AddedColumns
+from transforms.resources import EncodeResources
 from transforms.tasks import has_task, task_of
 
 DEFAULT_COLUMNS = AddedColumns()
+NO_RESOURCES = EncodeResources()
+
+# The bundle threads of a process share an encoder: a GPU takes one caller at a time, and on CPU one call uses every
+# core. Reading and writing go on beside it.
+ONE_AT_A_TIME = threading.Lock()
 
 
 class Encoder(Protocol):
@@ -117,7 +125,8 @@ class EncodeSentences(beam.PTransform):
     Input is `pa.RecordBatch` with a text column; output is a dictionary of two collections of `pa.RecordBatch`:
     `encoded`, and `rejected` for the rows that have no vector (file "" and the row in its batch, where batches are
     not those of ReadSentences). Row order inside a batch is kept, order of batches is not. The encoder is loaded once
-    per worker process.
+    per worker process and encodes one batch at a time. `resources` are hints on this step alone; a worker that has no
+    GPU although one was asked for fails.
     Counters: `encode/sentences`, `encode/tokens`, `encode/truncated`, `encode/rejected`; distribution:
     `encode/batch_latency_ms`.
     """
@@ -129,7 +138,8 @@ class EncodeSentences(beam.PTransform):
     prompt_name: str | None = None
     columns: AddedColumns = DEFAULT_COLUMNS
     stored: str = "float32"  # or float16, or int8 within int8_ranges()
-    workers: int = 1  # processes on this machine: they share its cores
+    workers: int = 1  # processes on a worker's machine: they share its cores
+    resources: EncodeResources = NO_RESOURCES
     load_options: dict[str, Any] = dataclasses.field(default_factory=dict)
     load: Callable[..., Any] = SentenceEncoder.load  # gives an Encoder; the seam for tests
 
@@ -159,16 +169,15 @@ class EncodeSentences(beam.PTransform):
         return {name: getattr(self, name) for name in names} | dataclasses.asdict(self.columns)
 
     def expand(self, batches: beam.PCollection[pa.RecordBatch]) -> Any:
-        """Encodes in one step, which runs where the batch was read."""
-        encode = beam.ParDo(_EncodeFn(self)).with_outputs("rejected", main="encoded")
-        outputs = batches | "Encode" >> encode
+        """Encodes in one step, which runs where the batch was read unless it asks for other machines."""
+        encode = beam.ParDo(_EncodeFn(self)).with_resource_hints(**self.resources.hints)
+        outputs = batches | "Encode" >> encode.with_outputs("rejected", main="encoded")
         return {"encoded": outputs.encoded, "rejected": outputs.rejected}
 
 
 class _EncodeFn(beam.DoFn):
     def __init__(self, transform: EncodeSentences) -> None:
         self._transform = transform
-        self._threads = max(1, usable_cores() // transform.workers)
         self._counters = {
             "rows": Metrics.counter("encode", "sentences"),
             "n_tokens": Metrics.counter("encode", "tokens"),
@@ -178,13 +187,20 @@ class _EncodeFn(beam.DoFn):
         self._latency = Metrics.distribution("encode", "batch_latency_ms")
 
     def setup(self) -> None:
-        torch.set_num_threads(self._threads)
+        accelerator = self._transform.resources.accelerator
+        if accelerator and not torch.cuda.is_available():
+            raise ModelError(
+                f"torch finds no GPU on this worker, though --accelerator asks for {accelerator}: check that the "
+                "runner honours it and installs the driver, and that torch is a CUDA build"
+            )
+        torch.set_num_threads(share_of_cores(self._transform.workers))
         self._encoder = self._transform.acquire()
 
     def process(self, batch: pa.RecordBatch) -> Iterator[Any]:
-        start = time.perf_counter()
-        encoded, reasons = encode_batch(batch, self._encoder, **_arguments(self._transform))
-        self._latency.update(int(1000 * (time.perf_counter() - start)))
+        with ONE_AT_A_TIME:
+            start = time.perf_counter()
+            encoded, reasons = encode_batch(batch, self._encoder, **_arguments(self._transform))
+            self._latency.update(int(1000 * (time.perf_counter() - start)))
         for name, total in json.loads(encoded.schema.metadata[TOTALS_KEY]).items():
             self._counters[name].inc(total)
         if reasons:

@@ -141,6 +141,11 @@ def withdraw(folder: str) -> None:
         FileSystems.delete([f"{folder}/{MANIFEST}"])
 
 
+def delete_folder(folder: str) -> None:
+    """Deletes a folder and all in it; object stores know a folder by its slash, file systems want none."""
+    FileSystems.delete([f"{folder}/" if FileSystems.get_scheme(folder) else folder])
+
+
 def delete_leftovers(folder: str, keep: Iterable[str]) -> None:
     """Deletes parts of earlier runs that are not to be kept, and temporary files; nothing that is not ours."""
     kept = set(keep)

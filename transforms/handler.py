@@ -1,7 +1,6 @@
 """The sentence encoder for Beam's own `RunInference` and `MLTransform`."""
 
 import inspect
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, get_args
 
@@ -13,10 +12,7 @@ from apache_beam.ml.transforms.base import EmbeddingsManager, _TextEmbeddingHand
 
 from sbert_core.encoder import Precision, SentenceEncoder
 from sbert_core.errors import ModelError
-from transforms.encode import Encoder
-
-# Threads share an encoder: on a GPU it takes one caller at a time, and on CPU one call uses every core.
-_ONE_AT_A_TIME = threading.Lock()
+from transforms.encode import ONE_AT_A_TIME, Encoder
 
 
 class SentenceEncoderHandler(ModelHandler[str, PredictionResult, Encoder]):
@@ -77,7 +73,7 @@ class SentenceEncoderHandler(ModelHandler[str, PredictionResult, Encoder]):
 
     def _encode(self, batch: Sequence[str], model: Encoder, inference_args: dict[str, Any] | None) -> np.ndarray:
         prompts = {"prompt": None, "prompt_name": None, **inference_args} if inference_args else self._prompts
-        with _ONE_AT_A_TIME:
+        with ONE_AT_A_TIME:
             return model.encode(list(batch), details=True, **prompts).embeddings  # (n, dim)
 
     def validate_inference_args(self, inference_args: dict[str, Any] | None) -> None:

@@ -9,14 +9,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from sbert_core.communities import drop_small, find_communities, find_components, find_groups
+from sbert_core.communities import NOISE, drop_small, find_communities, find_components, find_groups
 from sbert_core.density import find_dense, find_dense_in_graph, reduce_vectors, tree_change
 from sbert_core.errors import DataError
 from sbert_core.graph import NeighborGraph
 from sbert_core.kmeans import choose_k, start_centers
 from sbert_core.membership import strength_in_graph
 from sbert_core.mining import find_neighbors
-from sbert_core.routing import MAX_SAMPLE, sample_of
+from sbert_core.routing import sample_of
 from transforms.corpus import Corpus, ranks_of_block, read_vectors, sorted_ids
 from transforms.files import open_file, read_manifest
 from transforms.neighbors import load_arrays, store_arrays
@@ -57,6 +57,11 @@ class Labels:
     outlier_scores: np.ndarray | None = None
     facts: dict[str, Any] = dataclasses.field(default_factory=dict)
 
+    def take(self, ranks: np.ndarray) -> "Labels":
+        """The labels of these rows."""
+        parts = (self.labels, self.strengths, self.outlier_scores)
+        return Labels(*(None if part is None else part[ranks] for part in parts))  # type: ignore[arg-type]
+
 
 def load_graph(folder: str, corpus: Corpus) -> NeighborGraph:
     """The neighbours that mining wrote, by rank; those of other rows are an error."""
@@ -76,21 +81,20 @@ def load_graph(folder: str, corpus: Corpus) -> NeighborGraph:
     return NeighborGraph(indices, scores)
 
 
-def load_vectors(corpus: Corpus, wanted: int | None = None) -> tuple[np.ndarray, np.ndarray]:
-    """Ranks and unit vectors of all rows, or of a sample of about `wanted`, in the order of their ranks."""
-    if wanted is None:  # every rank is there once: a row goes to its place at once, and there is one copy of all
-        everything = np.empty((corpus.rows, corpus.dim), np.float32)
-        for block in corpus.blocks:
-            everything[ranks_of_block(corpus, block)] = read_vectors(corpus, block)[0]
-        return np.arange(corpus.rows, dtype=np.uint32), everything
-    ranks, vectors = [np.empty(0, np.uint32)], [np.empty((0, corpus.dim), np.float32)]
+def load_vectors(corpus: Corpus) -> np.ndarray:
+    """The unit vectors of all rows, in the order of their ranks."""
+    everything = np.empty((corpus.rows, corpus.dim), np.float32)  # a row goes to its place: there is one copy of all
     for block in corpus.blocks:
-        own, (unit, _) = ranks_of_block(corpus, block), read_vectors(corpus, block)
-        chosen = sample_of(own, corpus.rows, wanted)
-        ranks.append(own[chosen])
-        vectors.append(unit[chosen])
-    order = np.argsort(np.concatenate(ranks))
-    return np.concatenate(ranks)[order], np.concatenate(vectors)[order]
+        everything[ranks_of_block(corpus, block)] = read_vectors(corpus, block)[0]
+    return everything
+
+
+def sample_block(corpus: Corpus, number: int, wanted: int) -> tuple[np.ndarray, np.ndarray]:
+    """Ranks and unit vectors of a block's share of a sample of about `wanted` rows of the corpus."""
+    block = corpus.blocks[number]
+    ranks, (vectors, _) = ranks_of_block(corpus, block), read_vectors(corpus, block)
+    chosen = sample_of(ranks, corpus.rows, wanted)
+    return ranks[chosen], vectors[chosen]
 
 
 def add_neighbors(graph: NeighborGraph, corpus: Corpus, enough: Callable[[NeighborGraph], bool]) -> NeighborGraph:
@@ -101,7 +105,7 @@ def add_neighbors(graph: NeighborGraph, corpus: Corpus, enough: Callable[[Neighb
     most = min(MAX_NEIGHBORS, corpus.rows - 1)
     if corpus.rows > MAX_COMPARED or graph.k >= most or enough(graph):
         return graph
-    vectors = load_vectors(corpus)[1]
+    vectors = load_vectors(corpus)
     while graph.k < most and not enough(graph):
         found = find_neighbors(vectors, min(2 * graph.k, most))
         graph = NeighborGraph(found.indices, found.scores)
@@ -116,7 +120,7 @@ def label_rows(corpus: Corpus, neighbors: str, how: Clustering) -> Labels:
         return _label_graph(load_graph(neighbors, corpus), corpus, how)
     if how.algorithm == "hdbscan_reduced":
         _refuse_above(corpus, MAX_REDUCED, "use hdbscan, which works on the neighbour graph")
-        reduced = reduce_vectors(load_vectors(corpus)[1], method=how.reduction, seed=how.seed)
+        reduced = reduce_vectors(load_vectors(corpus), method=how.reduction, seed=how.seed)
         dense = find_dense(reduced, how.min_size, how.min_samples)
         return Labels(dense.labels, dense.strengths.astype(np.float32), dense.outlier_scores)
     return _label_agglomerative(corpus, how)
@@ -133,7 +137,7 @@ def _label_graph(graph: NeighborGraph, corpus: Corpus, how: Clustering) -> Label
     elif how.algorithm == "components":
         labels = find_components(graph, how.min_score, how.min_size)
     else:
-        vectors = load_vectors(corpus)[1]
+        vectors = load_vectors(corpus)
         facts["resolution"], labels = find_groups(graph, vectors, how.resolution, how.seed)
         labels = drop_small(labels, how.min_size)
     return Labels(labels, strength_in_graph(graph, labels), facts=facts)
@@ -159,7 +163,7 @@ def _label_agglomerative(corpus: Corpus, how: Clustering) -> Labels:
     from sklearn.cluster import AgglomerativeClustering
 
     _refuse_above(corpus, MAX_AGGLOMERATIVE, "use leiden or kmeans")
-    vectors = load_vectors(corpus)[1]
+    vectors = load_vectors(corpus)
     if corpus.rows < 2:
         return Labels(np.zeros(corpus.rows, np.int64))
     k = how.k or choose_k(vectors[np.random.default_rng(how.seed).permutation(len(vectors))])
@@ -169,11 +173,22 @@ def _label_agglomerative(corpus: Corpus, how: Clustering) -> Labels:
     return Labels(drop_small(labels, how.min_size), facts={"k": k})
 
 
-def start_kmeans(corpus: Corpus, how: Clustering) -> np.ndarray:
-    """The centres of a sample of the corpus, as many as asked for or as suit it."""
-    _, sample = load_vectors(corpus, MAX_SAMPLE)
+def start_kmeans(samples: list[tuple[np.ndarray, np.ndarray]], corpus: Corpus, how: Clustering) -> np.ndarray:
+    """The centres of the samples of all blocks, as many as asked for or as suit them."""
+    ranks = np.concatenate([np.empty(0, np.uint32), *(ranks for ranks, _ in samples)])
+    vectors = np.concatenate([np.empty((0, corpus.dim), np.float32), *(vectors for _, vectors in samples)])
+    sample = vectors[np.argsort(ranks)]
     k = how.k or choose_k(sample[np.random.default_rng(how.seed).permutation(len(sample))])
     return start_centers(sample, k, how.seed)
+
+
+def number_clusters(sizes: np.ndarray, first: np.ndarray, min_size: int) -> np.ndarray:
+    """The numbers (k,) of clusters: the largest is 0, of equal ones that of the first row; small ones are noise."""
+    order = np.lexsort((first, -sizes))
+    order = order[sizes[order] >= max(min_size, 1)]
+    numbers = np.full(len(sizes), NOISE, np.int64)
+    numbers[order] = np.arange(len(order))
+    return numbers
 
 
 def _refuse_above(corpus: Corpus, rows: int, advice: str) -> None:
@@ -182,7 +197,7 @@ def _refuse_above(corpus: Corpus, rows: int, advice: str) -> None:
 
 
 def store_labels(path: str, labels: Labels) -> None:
-    """Commits labels as a file, for workers to read."""
+    """Leaves the labels of a block for other workers."""
     arrays = {
         name: getattr(labels, name)
         for name in ("labels", "strengths", "outlier_scores")

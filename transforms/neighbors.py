@@ -6,6 +6,7 @@ goes on from there. Only numbers of blocks and arrays of the best candidates of 
 
 import collections
 import dataclasses
+import functools
 import hashlib
 import io
 import json
@@ -23,9 +24,10 @@ from apache_beam.transforms.window import GlobalWindow
 from apache_beam.utils.timestamp import MIN_TIMESTAMP
 from apache_beam.utils.windowed_value import WindowedValue
 
+from sbert_core.cores import share_of_cores
 from sbert_core.cosine import Block, compare
 from sbert_core.errors import DataError
-from sbert_core.topk import EMPTY, TopK, floors_of, merge_best
+from sbert_core.topk import EMPTY, MAX_RANK, TopK, floors_of, merge_best
 from transforms.corpus import (
     BLOCK_ROWS,
     BlockRef,
@@ -39,6 +41,7 @@ from transforms.corpus import (
 from transforms.files import read_bytes, store
 
 PAIRINGS = ("all", "within", "across")
+HELD_BYTES = 512 * 2**20  # of candidates that a worker keeps before it sends them on
 _CACHED_BYTES = 512 * 2**20
 
 
@@ -55,10 +58,15 @@ class Plan:
     work: str
 
     @property
-    def turns(self) -> list[tuple[int, int]]:
+    def turns(self) -> Iterator[tuple[int, int]]:
         """Pairs of blocks; within one corpus each once."""
         counts = [range(len(corpus.blocks)) for corpus in self.corpora]
-        return list(combinations_with_replacement(counts[0], 2) if len(counts) == 1 else product(counts[0], counts[1]))
+        return combinations_with_replacement(counts[0], 2) if len(counts) == 1 else product(counts[0], counts[1])
+
+    def ranked(self) -> "Plan":
+        """Ranks the rows of the corpora, for which all ids are read: a matter for a worker."""
+        corpora = (rank_rows(corpus, f"{self.work}/corpus-{side}") for side, corpus in enumerate(self.corpora))
+        return dataclasses.replace(self, corpora=tuple(corpora))
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -91,7 +99,7 @@ class FindNeighbors(beam.PTransform):
     pairing: str = "all"
     block_rows: int = BLOCK_ROWS
     embedding_column: str | None = None
-    threads: int = 1
+    workers: int = 1  # processes on a machine: they share its cores
 
     def __post_init__(self) -> None:
         super().__init__()
@@ -104,19 +112,23 @@ class FindNeighbors(beam.PTransform):
 
     def expand(self, root: beam.Pipeline) -> Any:
         """Ranks all rows, spreads the pairs of blocks, and merges what was found for each block."""
-        plan = root | "Folder" >> beam.Create([self.work]) | "Plan" >> beam.Map(lambda _: self.make_plan())
+        plan = root | "Folder" >> beam.Create([self.work]) | "Plan" >> beam.Map(lambda _: self.make_plan().ranked())
         found = (
             plan
             | "Turns" >> beam.FlatMap(lambda plan: plan.turns)
             | "Spread" >> beam.Reshuffle()
-            | "Compare" >> beam.ParDo(_CompareFn(self.threads), beam.pvalue.AsSingleton(plan))
-            | "MergeBest" >> beam.CombinePerKey(BestFn(self.k))
-            | "Found" >> beam.MapTuple(lambda key, best: Found(key[0], key[1], best))
+            | "Compare" >> beam.ParDo(_CompareFn(self.workers), beam.pvalue.AsSingleton(plan))
+            # Not a combine: what waits in a worker to be combined would be the candidates of all blocks again.
+            | "MergeBest" >> beam.GroupByKey()
+            | "Found" >> beam.MapTuple(lambda key, parts: Found(key[0], key[1], self._merge(parts)))
         )
         return {"plan": plan, "found": found}
 
+    def _merge(self, parts: Iterable[np.ndarray]) -> np.ndarray:
+        return functools.reduce(lambda best, part: merge_best([best, part], self.k), parts)
+
     def make_plan(self, *more: Any) -> Plan:
-        """Looks into the corpora and ranks their rows; `more` is what else decides how they are compared."""
+        """Looks into the files of the corpora; `more` is what else decides how they are compared."""
         corpora = tuple(
             open_corpus(pattern, self.block_rows, self.embedding_column)
             for pattern in (self.corpus, self.other)
@@ -124,6 +136,7 @@ class FindNeighbors(beam.PTransform):
         )
         for corpus in corpora:
             check_alike(corpora[0], corpus)
+            check_size(corpus)
             if self.group_column and self.group_column not in corpus.columns:
                 raise DataError(
                     f"{corpus.name} has no column {self.group_column!r}; it has: {', '.join(corpus.columns)}"
@@ -131,9 +144,7 @@ class FindNeighbors(beam.PTransform):
         settings = {name: getattr(self, name) for name in ("k", "min_score", "both_sides", "group_column", "pairing")}
         decides = [[corpus.digest for corpus in corpora], settings, self.block_rows, more]
         digest = hashlib.sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()[:16]
-        work = f"{self.work}/{digest}"
-        ranked = tuple(rank_rows(corpus, f"{work}/corpus-{side}") for side, corpus in enumerate(corpora))
-        return Plan(corpora=ranked, work=work, **settings)
+        return Plan(corpora=corpora, work=f"{self.work}/{digest}", **settings)
 
 
 def check_alike(corpus: Corpus, other: Corpus) -> None:
@@ -146,6 +157,12 @@ def check_alike(corpus: Corpus, other: Corpus) -> None:
         raise DataError(f"{corpus.name} and {other.name} hold vectors of different models: embed both with one")
 
 
+def check_size(corpus: Corpus) -> None:
+    """Ranks have 32 bits."""
+    if corpus.rows > MAX_RANK:
+        raise DataError(f"{corpus.name} has {corpus.rows:,} rows, one job takes {MAX_RANK:,} at most: take parts of it")
+
+
 class _CompareFn(beam.DoFn):
     """Compares two blocks.
 
@@ -153,20 +170,20 @@ class _CompareFn(beam.DoFn):
     beaten by k others wherever they end up, so it may be dropped even if this worker's results are never used.
     """
 
-    def __init__(self, threads: int) -> None:
-        self._threads = threads
+    def __init__(self, workers: int) -> None:
+        self._workers = workers
         self._turns = Metrics.counter("mine", "turns")
         self._kept = Metrics.counter("mine", "turns_kept")
         self._cosines = Metrics.counter("mine", "cosines")
 
     def setup(self) -> None:
-        torch.set_num_threads(self._threads)
+        torch.set_num_threads(share_of_cores(self._workers))
         self._floors: dict[tuple[str, int, int], np.ndarray] = {}
 
     def start_bundle(self) -> None:
         self._found: dict[tuple[int, int], np.ndarray] = {}
 
-    def process(self, turn: tuple[int, int], plan: Plan) -> None:
+    def process(self, turn: tuple[int, int], plan: Plan) -> Iterator[tuple[tuple[int, int], np.ndarray]]:
         sides = (0, len(plan.corpora) - 1)
         keys = list(zip(sides, turn, strict=True))
         path = f"{plan.work}/turn-{turn[0]:06d}-{turn[1]:06d}.npz"
@@ -185,11 +202,15 @@ class _CompareFn(beam.DoFn):
                 self._found[key][some] = merge_best([self._found[key][some], best[some]], plan.k)
             else:
                 self._found[key] = best
-            self._floors[(plan.work, *key)] = floors_of(self._found[key], plan.min_score)
+            floors, place = floors_of(self._found[key], plan.min_score), (plan.work, *key)
+            self._floors[place] = np.maximum(floors, self._floors.get(place, floors))
+        if sum(best.nbytes for best in self._found.values()) > HELD_BYTES:
+            yield from self._found.items()
+            self._found = {}
 
     def finish_bundle(self) -> Iterator[WindowedValue]:
-        for key, best in self._found.items():
-            yield WindowedValue((key, best), MIN_TIMESTAMP, [GlobalWindow()])
+        for found in self._found.items():
+            yield WindowedValue(found, MIN_TIMESTAMP, [GlobalWindow()])
         self._found = {}
 
     def _compare(self, plan: Plan, keys: list[tuple[int, int]], refs: list[BlockRef]) -> list[np.ndarray]:

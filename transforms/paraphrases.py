@@ -52,14 +52,11 @@ class MineParaphrases(beam.PTransform):
             mined["found"]
             | "Deal" >> beam.FlatMap(deal_pairs, plan, min_score=self.min_score)
             | "Meet" >> beam.GroupByKey()
-            | "Merge" >> beam.MapTuple(lambda _, parts: merge_pairs(list(parts), self.mutual))
+            | "Merge" >> beam.MapTuple(lambda _, parts: self._merge(list(parts)))
         )
         means: Any = []
         if self.margin:
-            means = mined["found"] | "Means" >> beam.Map(
-                lambda found: (found.side, found.block, mean_scores(found.best))
-            )
-            means = beam.pvalue.AsList(means)
+            means = beam.pvalue.AsList(mined["found"] | "Means" >> beam.Map(_means))
         return (
             merged
             | "AllPairs" >> beam.combiners.ToList()
@@ -67,13 +64,23 @@ class MineParaphrases(beam.PTransform):
             | "Commit" >> beam.Map(commit_mined, plan, audit_of(mined), folder=self.folder, facts=self.facts)
         )
 
+    @property
+    def _best_are_enough(self) -> bool:
+        """Whether the pairs of the highest cosines are those to write, so that others need not travel."""
+        return self.max_lexical_overlap == 1 and not self.strict and not self.margin
+
+    def _merge(self, parts: list[Pairs]) -> Pairs:
+        """The pairs of a bucket."""
+        pairs = merge_pairs(parts, self.mutual)
+        return pairs[_best_first(pairs)[: self.max_pairs]] if self._best_are_enough else pairs
+
     def _write(self, parts: list[Pairs], plan: Plan, means: list[tuple[int, int, np.ndarray]]) -> list[Part]:
         pairs = join_pairs(parts)
         cosines = pairs.scores
         if self.margin:
             by_rank = [_by_rank(plan, side, means) for side in range(len(plan.corpora))]
             pairs = dataclasses.replace(pairs, scores=margin_scores(pairs, by_rank[0], by_rank[-1]))
-        order = np.lexsort((pairs.second, pairs.first, -pairs.scores))
+        order = _best_first(pairs)
         pairs, cosines = pairs[order], cosines[order]
         if self.max_lexical_overlap == 1 and not self.strict:
             pairs, cosines = pairs[: self.max_pairs], cosines[: self.max_pairs]
@@ -133,6 +140,10 @@ def deal_pairs(found: Found, plan: Plan, min_score: float) -> Iterator[tuple[int
     buckets = pairs.first.astype(np.int64) * BUCKETS // max(plan.corpora[0].rows, 1)
     for bucket in np.unique(buckets):
         yield int(bucket), pairs[buckets == bucket]
+
+
+def _best_first(pairs: Pairs) -> np.ndarray:
+    return np.lexsort((pairs.second, pairs.first, -pairs.scores))
 
 
 def _means(found: Found) -> tuple[int, int, np.ndarray]:

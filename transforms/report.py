@@ -84,9 +84,7 @@ def _points(folder: str, clustered: bool) -> dict[str, list[Any]]:
         texts += table[corpus.text_column].to_pylist()
     labels = [-1] * len(ids)
     if clustered:
-        known = read_dataset(f"{folder}/clusters/assignments", ["id", "cluster"])
-        where = pc.index_in(pa.array(ids, known["id"].type), value_set=known["id"].combine_chunks())
-        labels = known["cluster"].take(where).to_pylist()
+        labels = _labels(f"{folder}/clusters/assignments", ids)
     places = place_vectors(np.concatenate(vectors)) if ids else np.empty((0, 2))
     return {
         "x": places[:, 0].round(3).tolist(),
@@ -95,6 +93,17 @@ def _points(folder: str, clustered: bool) -> dict[str, list[Any]]:
         "id": [str(each) for each in ids],
         "text": [text or "" for text in texts],
     }
+
+
+def _labels(folder: str, ids: list[Any]) -> list[int]:
+    """The clusters of some rows; of the others no more than a part is in memory."""
+    known: dict[Any, int] = {}
+    for part in read_manifest(folder)["parts"]:
+        with open_file(f"{folder}/{part['name']}") as file:
+            table = pq.read_table(file, columns=["id", "cluster"])
+        table = table.filter(pc.is_in(table["id"], value_set=pa.array(ids, table["id"].type)))
+        known |= dict(zip(table["id"].to_pylist(), table["cluster"].to_pylist(), strict=True))
+    return [known[each] for each in ids]
 
 
 def _pairs(folder: str) -> list[dict[str, Any]]:

@@ -28,8 +28,8 @@ def source_digest(batch: pa.RecordBatch, fingerprint: str, settings: dict[str, A
     return digest.hexdigest()
 
 
-def finished_part(path: str, source: str) -> Part | None:
-    """The part at `path`, if it is whole and was made of just this source."""
+def finished_part(path: str, source: str, fingerprint: str) -> Part | None:
+    """The part at `path`, if it is whole and was made of just this source by the encoder of this fingerprint."""
     content = read_bytes(path)
     if content is None:
         return None
@@ -39,7 +39,8 @@ def finished_part(path: str, source: str) -> Part | None:
         return None
     if metadata.get(SOURCE_KEY, b"").decode() != source:
         return None
-    return part_of(path.rsplit("/", 1)[-1], metadata, hashlib.sha256(content).hexdigest())
+    part = part_of(path.rsplit("/", 1)[-1], metadata, hashlib.sha256(content).hexdigest())
+    return part if part.fingerprint in (None, fingerprint) else None  # rejected rows have none
 
 
 @dataclasses.dataclass(kw_only=True, eq=False)
@@ -47,12 +48,14 @@ class SkipFinished(beam.PTransform):
     """Sets aside the batches whose parts are there already, made of the same rows, encoder and options.
 
     Input is `pa.RecordBatch` of ReadSentences. Output is a dictionary: `missing`, the batches still to encode, and
-    `finished` and `finished_rejected`, the parts that are there. Counters: `resume/finished`, `resume/missing`.
+    `finished` and `finished_rejected`, the parts that are there. Whoever knows the fingerprint of the encoder spares
+    the machines that look up from loading it. Counters: `resume/finished`, `resume/missing`.
     """
 
     encode: EncodeSentences
     encoded_folder: str
     rejected_folder: str
+    fingerprint: str | None = None  # None: the encoder is asked
 
     def __post_init__(self) -> None:
         super().__init__()
@@ -69,17 +72,22 @@ class _LookUpFn(beam.DoFn):
         self._encode = transform.encode
         self._encoded_folder = transform.encoded_folder
         self._rejected_folder = transform.rejected_folder
+        self._known = transform.fingerprint
         self._finished = Metrics.counter("resume", "finished")
         self._missing = Metrics.counter("resume", "missing")
 
     def setup(self) -> None:
-        self._encoder = self._encode.acquire()
+        if self._known is None:
+            self._encoder = self._encode.acquire()  # and held: the encoding step of this process shares it
+        self._fingerprint = self._known or self._encoder.fingerprint
 
     def process(self, batch: pa.RecordBatch) -> Iterator[Any]:
-        source = source_digest(batch, self._encoder.fingerprint, self._encode.settings)
+        source = source_digest(batch, self._fingerprint, self._encode.settings)
         name = task_of(batch).part_name
-        part = finished_part(f"{self._encoded_folder}/{name}", source)
-        rejected = finished_part(f"{self._rejected_folder}/{name}", source) if part and part.rejected else None
+        part = finished_part(f"{self._encoded_folder}/{name}", source, self._fingerprint)
+        rejected = None
+        if part and part.rejected:
+            rejected = finished_part(f"{self._rejected_folder}/{name}", source, self._fingerprint)
         if part is None or (part.rejected and rejected is None):
             self._missing.inc()
             yield batch.replace_schema_metadata({**batch.schema.metadata, SOURCE_KEY: source.encode()})

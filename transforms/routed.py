@@ -5,10 +5,9 @@ an audit measures on a random sample of rows how many neighbours were missed.
 """
 
 import dataclasses
-import functools
-import itertools
-from collections.abc import Iterator
-from typing import Any, BinaryIO
+import math
+from collections.abc import Iterable, Iterator
+from typing import Any
 
 import apache_beam as beam
 import numpy as np
@@ -18,7 +17,8 @@ from apache_beam.transforms.window import GlobalWindow
 from apache_beam.utils.timestamp import MIN_TIMESTAMP
 from apache_beam.utils.windowed_value import WindowedValue
 
-from sbert_core.cosine import Block, compare
+from sbert_core.cores import share_of_cores
+from sbert_core.cosine import compare
 from sbert_core.errors import DataError
 from sbert_core.routing import (
     MAX_SAMPLE,
@@ -30,12 +30,15 @@ from sbert_core.routing import (
 )
 from sbert_core.topk import EMPTY, TopK, merge_best
 from transforms.audit import AuditNeighbors
+from transforms.cells import Turn, list_turns, read_cells, write_cells
 from transforms.corpus import ranks_of_block
-from transforms.files import open_file, store
-from transforms.neighbors import BestFn, FindNeighbors, Found, Plan, cached_block, load_arrays, store_arrays
+from transforms.neighbors import HELD_BYTES, FindNeighbors, Found, Plan, cached_block, load_arrays, store_arrays
+from transforms.sums import AddUpFn
 
-CELLS_PER_TURN = 16
 MAX_CROWD = 8  # a cell may have this many times the mean of the rows
+MAX_SHELF = 64  # blocks
+
+_Best = tuple[np.ndarray, np.ndarray]  # ranks or rows (n,), and the best candidates (n, k) of each
 
 
 @dataclasses.dataclass(kw_only=True, eq=False)
@@ -62,7 +65,9 @@ class FindRoutedNeighbors(beam.PTransform):
 
     def expand(self, root: beam.Pipeline) -> Any:
         """Learns cells, sends rows to them, compares inside them, and audits the outcome."""
-        plan = root | "Folder" >> beam.Create([self.find.work]) | "Plan" >> beam.Map(lambda _: self.make_plan())
+        plan = (
+            root | "Folder" >> beam.Create([self.find.work]) | "Plan" >> beam.Map(lambda _: self.make_plan().ranked())
+        )
         planned = beam.pvalue.AsSingleton(plan)
         blocks = (
             plan
@@ -76,14 +81,19 @@ class FindRoutedNeighbors(beam.PTransform):
             | "LearnCells" >> beam.Map(_learn, planned, self.cells)
         )
         routed = blocks | "Route" >> beam.Map(_route, planned, beam.pvalue.AsSingleton(centers), self.routes)
-        found = (
+        compared = (
             routed
-            | "AllRouted" >> beam.combiners.ToList()
-            | "Turns" >> beam.FlatMap(_list_turns)
+            | "AllRouted" >> beam.CombineGlobally(AddUpFn())
+            | "Turns" >> beam.FlatMap(lambda sizes: list_turns(sizes[0], self.cells) if sizes else ())
             | "Spread" >> beam.Reshuffle()
-            | "Compare" >> beam.ParDo(_CompareCellsFn(self.find.threads), planned)
-            | "MergeBest" >> beam.CombinePerKey(BestFn(self.find.k))
-            | "Found" >> beam.MapTuple(lambda key, best: Found(key[0], key[1], best))
+            | "Compare" >> beam.ParDo(_CompareCellsFn(self.find.workers), planned)
+        )
+        shelves = plan | "Shelves" >> beam.FlatMap(_empty_shelves)
+        found = (
+            (compared, shelves)
+            | "EveryShelf" >> beam.Flatten()
+            | "MeetOnShelf" >> beam.GroupByKey()
+            | "Found" >> beam.FlatMap(_merge_shelf, planned)
         )
         audit = {"plan": plan, "blocks": blocks, "found": found} | "Audit" >> AuditNeighbors(
             k=self.find.k, rows=self.audit_rows, min_score=self.audit_score
@@ -91,7 +101,7 @@ class FindRoutedNeighbors(beam.PTransform):
         return {"plan": plan, "found": found, "audit": audit}
 
     def make_plan(self) -> Plan:
-        """Looks into the corpus and ranks its rows."""
+        """Looks into the files of the corpus."""
         return self.find.make_plan(self.cells, self.routes)
 
 
@@ -113,122 +123,114 @@ def _learn(samples: list[tuple[np.ndarray, np.ndarray]], plan: Plan, cells: int)
     return learn_cells(vectors, count, MAX_CROWD / count)
 
 
-def _route(number: int, plan: Plan, centers: np.ndarray, routes: int) -> tuple[int, np.ndarray]:
-    """Writes a block's rows sorted by cell, each to its nearest cells; returns how many each cell got."""
-    corpus = plan.corpora[0]
-    block, _ = cached_block(corpus, number, plan.group_column)
+def _route(number: int, plan: Plan, centers: np.ndarray, routes: int) -> tuple[np.ndarray]:
+    """Writes a block's rows to their nearest cells; returns how many each cell got."""
+    block, _ = cached_block(plan.corpora[0], number, plan.group_column)
     cells = nearest_cells(block.vectors.numpy(), centers, routes)
-    order = np.argsort(cells.ravel(), kind="stable")
-    rows = order // max(cells.shape[1], 1)
-    starts = np.searchsorted(cells.ravel()[order], np.arange(len(centers) + 1))
-    arrays = {"starts": starts, "ranks": block.ranks[rows]}
-    if block.groups is not None:
-        arrays["groups"] = block.groups[rows]
-    store_arrays(f"{plan.work}/route-{number:06d}.npz", arrays)
-
-    def write(file: BinaryIO) -> None:
-        for start in range(0, len(rows), 1024):
-            file.write(block.vectors.numpy()[rows[start : start + 1024]].data)
-
-    store(f"{plan.work}/route-{number:06d}.vectors", write)
-    return number, np.diff(starts)
-
-
-def _list_turns(routed: list[tuple[int, np.ndarray]]) -> Iterator[tuple[int, int]]:
-    """Ranges of cells, each about the same work."""
-    if not routed:
-        return
-    sizes = np.sum([counts for _, counts in routed], axis=0).astype(np.float64)
-    work = np.cumsum(sizes**2)
-    turns = max(1, len(sizes) // CELLS_PER_TURN)
-    bounds = np.unique(np.searchsorted(work, np.linspace(0, work[-1], turns + 1)[1:-1]) + 1)
-    edges = [0, *bounds.tolist(), len(sizes)]
-    yield from ((low, high) for low, high in itertools.pairwise(edges) if low < high)
+    return (write_cells(plan, number, block, cells, len(centers)),)
 
 
 class _CompareCellsFn(beam.DoFn):
     """Compares the rows inside each of a range of cells."""
 
-    def __init__(self, threads: int) -> None:
-        self._threads = threads
+    def __init__(self, workers: int) -> None:
+        self._workers = workers
         self._cells = Metrics.counter("mine", "cells")
         self._kept = Metrics.counter("mine", "turns_kept")
         self._cosines = Metrics.counter("mine", "cosines")
 
     def setup(self) -> None:
-        torch.set_num_threads(self._threads)
+        torch.set_num_threads(share_of_cores(self._workers))
+        self._work = ""  # the corpus whose rows, by rank, are known
 
     def start_bundle(self) -> None:
-        self._best: np.ndarray | None = None
+        self._held: list[_Best] = []
 
-    def process(self, turn: tuple[int, int], plan: Plan) -> None:
+    def process(self, turn: Turn, plan: Plan) -> Iterator[tuple[int, _Best]]:
         self._plan = plan
-        if self._best is None:
-            self._best = np.zeros((plan.corpora[0].rows, plan.k), np.uint64)  # (rank, k)
-        path = f"{plan.work}/turn-{turn[0]:06d}-{turn[1]:06d}.npz"
+        path = f"{plan.work}/{turn.name}.npz"
         arrays = load_arrays(path)
         if arrays is None:
             arrays = self._compare(plan, turn)
             store_arrays(path, arrays)
         else:
             self._kept.inc()
-        self._cells.inc(turn[1] - turn[0])
-        ranks = arrays["ranks"]
-        self._best[ranks] = merge_best([self._best[ranks], arrays["best"]], plan.k)
+        self._cells.inc(turn.high - turn.low if turn.part == 0 else 0)
+        self._held.append((arrays["ranks"], arrays["best"]))
+        if sum(best.nbytes for _, best in self._held) > HELD_BYTES:
+            yield from self._flush()
 
-    def _compare(self, plan: Plan, turn: tuple[int, int]) -> dict[str, np.ndarray]:
+    def _flush(self) -> Iterator[tuple[int, _Best]]:
+        """Sends what was found in some turns to the shelves of the rows."""
+        if not self._held:
+            return
+        ranks, best = _merge_found(self._held, self._plan.k)
+        self._held = []
+        corpus = self._plan.corpora[0]
+        if self._work != corpus.work:
+            own = [ranks_of_block(corpus, block) for block in corpus.blocks]
+            self._work, self._rows = corpus.work, np.argsort(np.concatenate(own)).astype(np.uint32)
+        rows = self._rows[ranks]
+        blocks = np.searchsorted([block.first_row for block in corpus.blocks], rows, side="right") - 1
+        shelves = blocks // _shelf_blocks(self._plan)
+        for shelf in np.unique(shelves).tolist():
+            chosen = np.flatnonzero(shelves == shelf)
+            yield shelf, (rows[chosen], best[chosen])
+
+    def _compare(self, plan: Plan, turn: Turn) -> dict[str, np.ndarray]:
         """The ranks of all rows of the cells, each once, and the best of each."""
-        found: list[tuple[np.ndarray, np.ndarray]] = []
+        found: list[_Best] = []
         same_group = None if plan.pairing == "all" else plan.pairing == "within"
-        for cell in range(*turn):
-            block = _read_cell(plan, cell)
+        for block in read_cells(plan, turn):
             collected = TopK(len(block), plan.k, plan.min_score)
             compare(block, block, collected, same_group=same_group)
             self._cosines.inc(len(block) ** 2)
             best = collected.best()
             some = best[:, 0] != EMPTY
             found.append((block.ranks[some], best[some]))
-        ranks = np.unique(np.concatenate([ranks for ranks, _ in found]))
-        merged = np.zeros((len(ranks), plan.k), np.uint64)
-        for own, best in found:
-            places = np.searchsorted(ranks, own)
-            merged[places] = merge_best([merged[places], best], plan.k)
+        ranks, merged = _merge_found(found, plan.k)
         return {"ranks": ranks, "best": merged}
 
     def finish_bundle(self) -> Iterator[WindowedValue]:
-        if self._best is None:
-            return
-        corpus = self._plan.corpora[0]
-        for block in corpus.blocks:
-            best = self._best[ranks_of_block(corpus, block)]
-            yield WindowedValue(((0, block.number), best), MIN_TIMESTAMP, [GlobalWindow()])
-        self._best = None
+        for found in self._flush():
+            yield WindowedValue(found, MIN_TIMESTAMP, [GlobalWindow()])
 
 
-@functools.lru_cache(maxsize=1)
-def _routes(work: str, blocks: int) -> list[dict[str, np.ndarray]]:
-    """Where in the files the rows of each cell are."""
-    return [load_arrays(f"{work}/route-{number:06d}.npz") or {} for number in range(blocks)]
+def _merge_found(found: Iterable[_Best], k: int) -> _Best:
+    """The rows of several results, each once and in order, and the best of each."""
+    found = list(found)
+    rows = np.unique(np.concatenate([np.empty(0, np.uint32), *(own for own, _ in found)]))
+    merged = np.zeros((len(rows), k), np.uint64)
+    for own, best in found:
+        places = np.searchsorted(rows, own)
+        merged[places] = merge_best([merged[places], best], k)
+    return rows, merged
 
 
-def _read_cell(plan: Plan, cell: int) -> Block:
-    """The rows of a cell, from the files of all blocks, in the order of their ranks."""
-    dim = plan.corpora[0].dim
-    vectors, ranks, groups = [], [], []
-    for number, route in enumerate(_routes(plan.work, len(plan.corpora[0].blocks))):
-        low, high = route["starts"][cell : cell + 2].tolist()
-        if low < high:
-            with open_file(f"{plan.work}/route-{number:06d}.vectors") as file:
-                file.seek(low * dim * 4)
-                vectors.append(np.frombuffer(file.read((high - low) * dim * 4), np.float32).reshape(-1, dim))
-            ranks.append(route["ranks"][low:high])
-            if "groups" in route:
-                groups.append(route["groups"][low:high])
-    if not ranks:
-        return Block(torch.empty(0, dim), np.empty(0, np.uint32), np.empty(0, np.uint64))
-    order = np.argsort(np.concatenate(ranks))
-    return Block(
-        torch.from_numpy(np.concatenate(vectors)[order]),
-        np.concatenate(ranks)[order],
-        np.concatenate(groups)[order] if groups else None,
-    )
+def _shelf_blocks(plan: Plan) -> int:
+    """How many blocks, one after the other, come together after the turns.
+
+    A turn finds something for rows everywhere. As both turns and shelves grow as the root of the corpus, what goes
+    between them grows no faster than the corpus.
+    """
+    return min(max(math.isqrt(len(plan.corpora[0].blocks)), 1), MAX_SHELF)
+
+
+def _empty_shelves(plan: Plan) -> Iterator[tuple[int, _Best]]:
+    """All shelves, so that blocks for whose rows nothing is found are told of too."""
+    for shelf in range(-(-len(plan.corpora[0].blocks) // _shelf_blocks(plan))):
+        yield shelf, (np.empty(0, np.uint32), np.empty((0, plan.k), np.uint64))
+
+
+def _merge_shelf(met: tuple[int, Iterable[_Best]], plan: Plan) -> Iterator[Found]:
+    """What was found for the rows of each block on a shelf."""
+    shelf, parts = met
+    blocks = plan.corpora[0].blocks[shelf * _shelf_blocks(plan) :][: _shelf_blocks(plan)]
+    first = blocks[0].first_row
+    best = np.zeros((blocks[-1].first_row + blocks[-1].rows - first, plan.k), np.uint64)
+    for rows, found in parts:
+        places = rows - np.uint32(first)
+        best[places] = merge_best([best[places], found], plan.k)
+    for block in blocks:
+        start = block.first_row - first
+        yield Found(0, block.number, best[start : start + block.rows])

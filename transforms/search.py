@@ -32,7 +32,7 @@ class SearchCorpus(beam.PTransform):
     top_k: int = 10
     cross_encoder: str | None = None
     block_rows: int = BLOCK_ROWS
-    threads: int = 1
+    workers: int = 1  # processes on a machine: they share its cores
     facts: dict[str, Any] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -47,7 +47,7 @@ class SearchCorpus(beam.PTransform):
             k=self.top_k,
             both_sides=False,
             block_rows=self.block_rows,
-            threads=self.threads,
+            workers=self.workers,
         )
         plan = beam.pvalue.AsSingleton(mined["plan"])
         return (

@@ -1,0 +1,222 @@
+"""Makes docs/experiments.md of benchmarks/results/experiments.json: python -m benchmarks.experiment_tables."""
+
+import json
+import statistics
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.experiment_readings import INTRODUCTION, READINGS
+from benchmarks.experiments import DESCENDANTS, LANGUAGES, SIGNALS, STUDENT, TRANSFER, TRANSFER_ROWS, YEARS
+from benchmarks.measure import RESULTS
+from benchmarks.recipes import BASE, CONCATENATIONS, GIVEN, POOLINGS, STATIC, Places, ablation_name, recipes
+
+PAGE = Path(__file__).parents[1] / "docs/experiments.md"
+DATA = (*(f"STS{year[2:]}" for year in YEARS), "STS-B", "SICK-R")
+# Spearman x 100 that the authors of MTEB published, in the order of DATA; and what the model cards say of STS-B.
+PUBLISHED = {
+    "all-MiniLM-L6-v2": (72.37, 80.60, 75.59, 85.39, 78.99, 82.03, 77.58),
+    "all-mpnet-base-v2": (72.63, 83.48, 78.00, 85.66, 80.03, 83.42, 80.59),
+}
+
+Results = Mapping[str, Any]
+
+
+def markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A table; the first column is of names."""
+    lines = [head, ["---", *["---:"] * (len(head) - 1)], *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def figure(value: float | None, factor: float = 100, digits: int = 2) -> str:
+    """A figure as it is shown; nothing if it was not measured."""
+    return "" if value is None else f"{factor * value:.{digits}f}"
+
+
+def spearman(results: Results, row: str, column: str) -> float | None:
+    """Of cosine and gold score."""
+    figures = results["sts"].get(row, {}).get(column)
+    return None if figures is None else figures["cosine_spearman"]
+
+
+def mean_of(values: Sequence[float | None]) -> float | None:
+    """The mean, if all are there."""
+    known = [value for value in values if value is not None]
+    return statistics.mean(known) if known and len(known) == len(values) else None
+
+
+def sts_table(results: Results, rows: Sequence[str], columns: Sequence[str]) -> str:
+    """Spearman x 100 of each encoder on each set, and the mean."""
+    body = []
+    for row in rows:
+        values = [spearman(results, row, column) for column in columns]
+        body.append([row, *map(figure, values), figure(mean_of(values))])
+    return markdown(["", *columns, "mean"], body)
+
+
+def raw_table(results: Results) -> str:
+    """Experiment 1."""
+    base = [f"{BASE}, {mode}" for mode in POOLINGS]
+    return sts_table(results, [*STATIC, *base, "NLI", "all-MiniLM-L6-v2"], DATA)
+
+
+def encoder_table(results: Results) -> str:
+    """Experiment 2, with how far the figures are from the published ones, and then other languages."""
+    names = [*STATIC, *GIVEN]
+    lines = [sts_table(results, names, DATA), ""]
+    for name, published in PUBLISHED.items():
+        pairs = [(spearman(results, name, column), there) for column, there in zip(DATA, published, strict=True)]
+        off = [abs(100 * here - there) for here, there in pairs if here is not None]
+        lines.append(f"{name}: at most {max(off):.3f} from the published figures ({len(off)} sets).")
+    return "\n".join([*lines, "", "The STS benchmark, translated:", "", sts_table(results, names, LANGUAGES)])
+
+
+def over_seeds(results: Results, experiment: str, row: str, split: str) -> list[float]:
+    """A figure with every seed there is."""
+    return [figures[split] for _, figures in sorted(results.get(experiment, {}).get(row, {}).items())]
+
+
+def spread(values: Sequence[float]) -> str:
+    """Mean and standard deviation, x 100."""
+    if not values:
+        return ""
+    mean = f"{100 * statistics.mean(values):.1f}"
+    return f"{mean} ± {100 * statistics.stdev(values):.1f}" if len(values) > 1 else mean
+
+
+def trained_table(results: Results, experiment: str, rows: Sequence[str]) -> str:
+    """What each recipe makes of the base on STS-B."""
+    raw = [figure(spearman(results, f"{BASE}, mean", "STS-B"), digits=1)]
+    body = [["(the base)", "", "", *raw]]
+    for row in rows:
+        dev, test = (over_seeds(results, experiment, row, split) for split in ("dev", "test"))
+        body.append([row, str(len(test)), spread(dev), spread(test)])
+    return markdown(["learned", "seeds", "dev", "test"], body)
+
+
+def ablation_table(results: Results) -> str:
+    """Experiment 4: pooling against concatenation."""
+    body = [
+        [
+            f"`{kind}`" if "|" not in kind else f"`{kind.replace('|', chr(92) + '|')}`",
+            *(spread(over_seeds(results, "ablation", ablation_name(mode, kind), "dev")) for mode in POOLINGS),
+        ]
+        for kind in CONCATENATIONS
+    ]
+    return markdown(["", *POOLINGS], body)
+
+
+def transfer_table(results: Results) -> str:
+    """Experiment 5: accuracy x 100."""
+    rows = [*STATIC, *(f"{BASE}, {mode}" for mode in POOLINGS), "NLI", "all-MiniLM-L6-v2", "all-mpnet-base-v2"]
+    table = results.get("transfer", {})
+    body = []
+    for row in rows:
+        values = [table.get(row, {}).get(task, {}).get("accuracy") for task in TRANSFER]
+        if any(value is not None for value in values):
+            shown = [figure(value, digits=1) for value in values]
+            body.append([row, *shown, figure(mean_of(values), digits=1)])
+    return f"At most {TRANSFER_ROWS:,} rows of a split.\n\n" + markdown(["", *TRANSFER, "mean"], body)
+
+
+def section_table(results: Results) -> str:
+    """Experiment 6: the share of triplets whose positive is nearer."""
+    table = results.get("sections", {})
+    body = [
+        [row, *(figure(columns["test"][f"{kind}_accuracy"], digits=1) for kind in ("cosine", "euclidean", "manhattan"))]
+        for row, columns in table.items()
+    ]
+    return markdown(["", "cosine", "Euclidean", "Manhattan"], body)
+
+
+def efficiency_table(results: Results) -> str:
+    """Experiment 7, as it was measured."""
+    ((_, figures),) = results["efficiency"]["all-MiniLM-L6-v2"].items()
+    return markdown(["", ""], [[name.replace("_", " "), f"{value:,.4g}"] for name, value in figures.items()])
+
+
+def descendant_table(results: Results) -> str:
+    """Experiment 8."""
+    return trained_table(results, "descendants", [*DESCENDANTS, STUDENT])
+
+
+def facts(results: Results) -> dict[str, str]:
+    """The figures that the text quotes."""
+    plans = recipes(Places(Path("data"), Path("models"), Path("work")))
+    ((_, speed),) = results["efficiency"]["all-MiniLM-L6-v2"].items()
+    sections = {row: columns["test"]["cosine_accuracy"] for row, columns in results["sections"].items()}
+
+    def mean_spearman(row: str, columns: Sequence[str] = DATA) -> float:
+        return 100 * statistics.mean(results["sts"][row][column]["cosine_spearman"] for column in columns)
+
+    def mean_test(experiment: str, row: str) -> float:
+        return 100 * statistics.mean(over_seeds(results, experiment, row, "test"))
+
+    small, large, half = "all-MiniLM-L6-v2", "all-mpnet-base-v2", "paraphrase-MiniLM-L3-v2"
+    raw = {mode: mean_spearman(f"{BASE}, {mode}") for mode in POOLINGS}
+    figures = {
+        **{f"raw_{mode}": value for mode, value in raw.items()},
+        "glove": mean_spearman(STATIC[0]),
+        "wordllama": mean_spearman(STATIC[1]),
+        "nli": mean_spearman("NLI"),
+        "nli_gain": mean_spearman("NLI") - raw["mean"],
+        "large_gain": mean_spearman(large) - mean_spearman(small),
+        "half_loss": mean_spearman(small) - mean_spearman(half),
+        "wordllama_gap": mean_spearman(small) - mean_spearman(STATIC[1]),
+        "small_english": mean_spearman(small, ["STS-B"]),
+        "small_other": mean_spearman(small, LANGUAGES),
+        "wordllama_other": mean_spearman(STATIC[1], LANGUAGES),
+        "nli_test": mean_test("signals", "NLI"),
+        "sts_test": mean_test("signals", "STS"),
+        "triplets_test": mean_test("signals", "triplets"),
+        "nli_first": mean_test("signals", "NLI, then STS") - mean_test("signals", "STS"),
+        "raw_stsb": mean_spearman(f"{BASE}, mean", ["STS-B"]),
+        "ranking_test": mean_test("descendants", "multiple negatives"),
+        "section_raw": 100 * sections[f"{BASE}, mean"],
+        "section_trained": 100 * sections["sections"],
+        "section_small": 100 * sections[small],
+        "smart": speed["smart_batching_cpu"],
+        "cross_days": speed["cross_encoder_cpu_seconds"] / 86_400,
+        "search": speed["search_cpu_seconds"],
+    }
+    counts = {
+        "nli_steps": plans["NLI"]["max_steps"],
+        "pairs": speed["pairs"],
+        "sampled": speed["sampled_pairs"],
+        "ratio": speed["cpu_ratio"],
+        "bi": speed["bi_encoder_cpu_seconds"],
+    }
+    return {name: f"{value:.1f}" for name, value in figures.items()} | {
+        name: f"{value:,.0f}" for name, value in counts.items()
+    }
+
+
+TABLES = {
+    "Raw vectors, word vectors, sentence vectors": raw_table,
+    "Sentence encoders": encoder_table,
+    "Training signals": lambda results: trained_table(results, "signals", SIGNALS),
+    "Pooling and concatenation": ablation_table,
+    "Transfer": transfer_table,
+    "Sections of articles": section_table,
+    "Efficiency": efficiency_table,
+    "Descendants": descendant_table,
+}
+
+
+def render(results: Results) -> str:
+    """The whole page."""
+    quoted = facts(results)
+    parts = [INTRODUCTION.format(**results["machine"])]
+    for number, (title, table) in enumerate(TABLES.items(), 1):
+        reading = READINGS[title].filled(quoted)
+        parts += [
+            f"## {number}. {title}",
+            reading.asked.format(**quoted),
+            table(results),
+            reading.read.format(**quoted),
+        ]
+    return "\n\n".join(part.strip() for part in parts) + "\n"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(render(json.loads((RESULTS / "experiments.json").read_text(encoding="utf-8"))), encoding="utf-8")

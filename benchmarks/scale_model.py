@@ -1,0 +1,287 @@
+"""What the jobs take at sizes that were not run: tasks, bytes shuffled, memory, hours and a price.
+
+    python -m benchmarks.scale_model
+
+Computes them from the constants in results/scale.json, which benchmarks.scale measured, sets the prediction beside
+runs that the constants do not come from, and writes the tables of docs/scaling.md.
+"""
+
+import dataclasses
+import json
+import math
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from benchmarks.measure import RESULTS
+
+DOCUMENT = Path(__file__).parents[1] / "docs" / "scaling.md"
+SECTION = re.compile(r"(<!-- (\w+): [^\n]* -->\n).*?(<!-- end of \2 -->)", re.DOTALL)
+SIZES = (1_000_000, 100_000_000, 10_000_000_000)
+JOBS = ("embed", "mine exact", "mine routed", "cluster kmeans")
+MEASURED_DIM, DIM = 64, 384
+SLICE_ROWS, CELLS_PER_TURN, ROUTES, AUDIT_ROWS = 8192, 16, 3, 1000
+TOP_K, CLUSTERS, PASSES = 32, 100, 12  # k-means reads the vectors so often
+ID_BYTES = 15  # of an id of eleven letters in memory
+HELD_MIB, CACHED_MIB, GIB = 512, 512, 2**30
+MAX_ROWS = 2**32 - 1  # of one job that ranks rows
+
+
+@dataclasses.dataclass(frozen=True)
+class Prices:
+    """What an engine charges. Examples, of the order of a public cloud's list: put in your own."""
+
+    vcpu_hour: float = 0.056
+    gpu_hour: float = 0.35
+    shuffled_gb: float = 0.011
+    cores_per_gpu: float = 100.0  # cores of this machine that a GPU replaces in encoding: assumed, not measured
+
+
+EXAMPLE = Prices()
+
+
+@dataclasses.dataclass(frozen=True)
+class Cost:
+    """What a job takes."""
+
+    tasks: float
+    shuffled_bytes: float
+    worker_gib: float
+    cpu_hours: float
+    gpu_hours: float = 0.0  # instead of the encoder's share of cpu_hours
+
+    def price(self, prices: Prices) -> float:
+        """All on processors."""
+        return self.cpu_hours * prices.vcpu_hour + self.shuffled_bytes / 1e9 * prices.shuffled_gb
+
+
+def load() -> dict[str, Any]:
+    """What was measured."""
+    result: dict[str, Any] = json.loads((RESULTS / "scale.json").read_text(encoding="utf-8"))
+    result["encode"] = json.loads((RESULTS / "encode.json").read_text(encoding="utf-8"))
+    return result
+
+
+def cosines(job: str, rows: float) -> float:
+    """How many pairs of vectors a job compares."""
+    cells = 2 * math.sqrt(rows)
+    return {
+        "mine exact": rows * (rows + SLICE_ROWS) / 2,
+        "mine routed": (ROUTES * rows) ** 2 / cells + rows * cells + AUDIT_ROWS * rows,
+        "cluster kmeans": PASSES * CLUSTERS * rows,
+    }.get(job, 0.0)
+
+
+class Model:
+    """The constants, from the two smaller runs of a job; of exact mining from its smallest."""
+
+    def __init__(self, result: dict[str, Any]) -> None:
+        self._result = result
+        self.cosine_s = {int(dim): seconds for dim, seconds in result["kernels"]["cosine_s"].items()}
+        self.tokens = result["encode"]["speed"][-1]["tokens_mean"]
+        self.token_s = result["kernels"]["token_s"]
+        self.base_gib = result["embed-10000"]["start_mib"] / 1024
+        self.encoder_gib = 0.1 + result["encode"]["memory"]["added_mib_beyond_output"] / 1024
+        self._fits = {job: self._fit(job) for job in JOBS}
+
+    def _compared(self, job: str, rows: float, dim: int) -> float:
+        """Seconds of the comparisons; those of k-means are bare products, and part of what a row costs."""
+        return 0.0 if job == "cluster kmeans" else cosines(job, rows) * self.cosine_s[dim]
+
+    def _fit(self, job: str) -> tuple[float, float]:
+        """Seconds to start, and for each row, comparisons aside."""
+        sizes = (10_000,) if job == "mine exact" else (10_000, 100_000)
+        left = [self.run(job, rows)["cpu_s"] - self._compared(job, rows, MEASURED_DIM) for rows in sizes]
+        if len(sizes) == 1:
+            start = self.run("embed", 10_000)["cpu_s"]
+            return start, max(left[0] - start, 0) / sizes[0]
+        row_s = max((left[1] - left[0]) / (sizes[1] - sizes[0]), 0)
+        return left[0] - row_s * sizes[0], row_s
+
+    def run(self, job: str, rows: int) -> dict[str, Any]:
+        """What was measured of a job at a size."""
+        found: dict[str, Any] = self._result[f"{job}-{rows}"]
+        return found
+
+    def cpu_s(self, job: str, rows: float, dim: int) -> float:
+        """Without the encoder. What a row costs is taken to grow with the width of vectors: an upper bound."""
+        start, row_s = self._fits[job]
+        return start + row_s * rows * dim / MEASURED_DIM + self._compared(job, rows, dim)
+
+    def shuffled(self, job: str, rows: float, block_rows: int = SLICE_ROWS) -> float:
+        """Bytes, by what each step sends for a row, a block or a pair of blocks at 100,000 rows in one bundle.
+
+        What many bundles add to it: sums of k-means once per bundle, at most once per block; candidates of routed
+        mining at most once per route; those of exact mining at most once per pair of blocks.
+        """
+        small = self.run(job, 100_000)
+        total = sum(moved for step, (_, moved) in small["shuffles"].items() if not step.endswith("/Spread"))
+        turns = rows / block_rows * (rows / block_rows + 1) / 2
+        fixed = sum(moved for step, (_, moved) in small["shuffles"].items() if FIXED.search(step))
+        return fixed + (total - fixed) / small["rows"] * rows + (turns * 27 if job == "mine exact" else 0)
+
+    def worker_gib(self, job: str, rows: float, dim: int, block_rows: int = SLICE_ROWS) -> float:
+        """The peak of the worker that needs most."""
+        block = block_rows * dim * 4
+        if job == "embed":
+            return self.base_gib + self.encoder_gib + 4 * block / GIB
+        ranks = rows * (ID_BYTES + 8)
+        best = min(rows * TOP_K * 8, HELD_MIB * 2**20)
+        if job == "mine exact":
+            needed = best + rows * 4 + min(rows * dim * 4, CACHED_MIB * 2**20) + block
+        elif job == "mine routed":
+            cell = ROUTES * math.sqrt(rows) / 2
+            shelf = min(math.sqrt(rows / block_rows), 64) * block_rows * TOP_K * 8
+            needed = 2 * best + 2 * CELLS_PER_TURN * cell * (4 * dim + 16) + 2 * shelf
+        else:
+            needed = 4 * min(rows, 65_536) * dim * 4 + 4 * block + 2 * CLUSTERS * 30 * dim * 4
+        return self.base_gib + (ranks + needed) / GIB
+
+    def cost(self, job: str, rows: float, dim: int = DIM, prices: Prices = EXAMPLE) -> Cost:
+        """All of a job; blocks of exact mining are larger where there would be too many pairs of them."""
+        block_rows = 65_536 if job == "mine exact" and rows > 10_000_000 else SLICE_ROWS
+        blocks = math.ceil(rows / block_rows)
+        tasks = {
+            "mine exact": blocks * (blocks + 1) / 2,
+            "mine routed": blocks + 2 * math.sqrt(rows) / CELLS_PER_TURN,
+            "cluster kmeans": blocks * PASSES,
+        }.get(job, blocks)
+        encoding = rows * self.tokens * self.token_s / 3600 if job == "embed" else 0.0
+        return Cost(
+            tasks,
+            self.shuffled(job, rows, block_rows),
+            self.worker_gib(job, rows, dim, block_rows),
+            encoding + self.cpu_s(job, rows, dim) / 3600,
+            encoding / prices.cores_per_gpu,
+        )
+
+    def exact_rows(self, cpu_hours: float, dim: int = DIM) -> float:
+        """How many rows exact mining does in so many hours of one core."""
+        return math.sqrt(2 * cpu_hours * 3600 / self.cosine_s[dim])
+
+
+FIXED = re.compile(r"AllSamples|AllSums|Sizes|Audit|AllRouted|AllBlocks|AllStored")  # whatever the number of rows
+
+
+def _short(number: float) -> str:
+    return f"{number:,.0f}" if number >= 100 else f"{number:.2g}"
+
+
+def shuffles_table(model: Model) -> str:
+    lines = ["| job | step | elements per 1,000 rows | bytes per row |", "|---|---|---|---|"]
+    for job in (*JOBS, "search"):
+        run = model.run(job, 100_000)
+        for step, (elements, size) in run["shuffles"].items():
+            if size:
+                per_row = "fixed" if FIXED.search(step) else f"{size / run['rows']:.3g}"
+                lines.append(f"| {job} | {step} | {1000 * elements / run['rows']:.3g} | {per_row} |")
+    return "\n".join(lines)
+
+
+def driver_table(model: Model) -> str:
+    lines = [
+        "| job | rows | largest side input | handed to one worker in one piece | read on the driver |",
+        "|---|---|---|---|---|",
+    ]
+    for job in JOBS:
+        run = model.run(job, 100_000)
+        side, gathered = (_largest(run[name]) for name in ("side_inputs", "gathered"))
+        lines.append(f"| {job} | {run['rows']:,} | {side} | {gathered} | {run['driver_read_bytes'] / 1e6:.2f} MB |")
+    return "\n".join(lines)
+
+
+def _largest(sizes: dict[str, int]) -> str:
+    step = max(sizes, key=lambda name: sizes[name], default="")
+    if not sizes.get(step):
+        return "none"
+    return f"{sizes[step] / 1e6:.2f} MB ({step})"
+
+
+def check_table(model: Model, result: dict[str, Any]) -> str:
+    lines = [
+        "| job | rows | CPU s predicted | measured | MB shuffled predicted | measured | peak MiB measured |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for job in JOBS:
+        for rows in (10_000, 100_000, 1_000_000):
+            if f"{job}-{rows}" in result:
+                run = model.run(job, rows)
+                moved = sum(size for _, size in run["shuffles"].values())
+                known = rows == 10_000 or (rows == 100_000 and job != "mine exact")
+                lines.append(
+                    f"| {job} | {rows:,} | {'(fitted)' if known else f'{model.cpu_s(job, rows, MEASURED_DIM):.1f}'} "
+                    f"| {run['cpu_s']:.1f} | {model.shuffled(job, rows) / 1e6:.2f} | {moved / 1e6:.2f} "
+                    f"| {run['peak_mib']:.0f} |"
+                )
+    return "\n".join(lines)
+
+
+def sizes_table(model: Model) -> str:
+    lines = [
+        "| job | rows | tasks | GB shuffled | GiB per worker | core hours | GPU hours for encoding | price on cores |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for job in JOBS:
+        for rows in SIZES:
+            cost = model.cost(job, rows)
+            gpu = _short(cost.gpu_hours) if cost.gpu_hours else ""
+            past = " (past one job)" if rows > MAX_ROWS and job != "embed" else ""
+            lines.append(
+                f"| {job} | {rows:,}{past} | {cost.tasks:,.0f} | {_short(cost.shuffled_bytes / 1e9)} "
+                f"| {_short(cost.worker_gib)} | {_short(cost.cpu_hours)} | {gpu} | {cost.price(EXAMPLE):,.2f} |"
+            )
+    return "\n".join(lines)
+
+
+def exact_table(model: Model) -> str:
+    lines = [
+        "| rows | exact: core hours | routed: core hours | times less | routed files on disk |",
+        "|---|---|---|---|---|",
+    ]
+    for rows in (100_000, 1_000_000, 10_000_000, 100_000_000, 1_000_000_000):
+        exact, routed = (model.cost(job, rows).cpu_hours for job in ("mine exact", "mine routed"))
+        disk = ROUTES * rows * (16 + 4 * DIM) / 1e9
+        lines.append(
+            f"| {rows:,} | {_short(exact)} | {_short(routed)} | {_short(exact / routed)} | {_short(disk)} GB |"
+        )
+    lines += [
+        "",
+        f"Exact mining does {model.exact_rows(10):,.0f} rows in ten core hours, "
+        f"and {model.exact_rows(1000):,.0f} in a thousand.",
+    ]
+    return "\n".join(lines)
+
+
+def machine_line(model: Model, result: dict[str, Any]) -> str:
+    machine, encode = result["machine"], result["encode"]
+    there = encode["speed"][-1]["rows"]["sbert-beam"]["tokens_per_s"]
+    return "\n".join(
+        [
+            f"Measured on one core of {machine['cpu']} with Beam {machine['apache-beam']}: "
+            f"{1 / model.token_s:,.0f} tokens per second of the default model,",
+            f"{1 / model.cosine_s[DIM] / 1e6:,.0f} million cosines per second of {DIM} dimensions "
+            f"({1 / model.cosine_s[MEASURED_DIM] / 1e6:,.0f} million of {MEASURED_DIM}).",
+            f"The processor of the encoder's own benchmark ({encode['machine']['cpu']}) does "
+            f"{there * model.token_s:.2f} times the tokens.",
+        ]
+    )
+
+
+def render(text: str) -> str:
+    """The document with its tables as the stored results have them."""
+    result = load()
+    model = Model(result)
+    tables: dict[str, Callable[[], str]] = {
+        "machine": lambda: machine_line(model, result),
+        "shuffles": lambda: shuffles_table(model),
+        "driver": lambda: driver_table(model),
+        "check": lambda: check_table(model, result),
+        "sizes": lambda: sizes_table(model),
+        "exact": lambda: exact_table(model),
+    }
+    return SECTION.sub(lambda match: f"{match[1]}\n{tables[match[2]]()}\n\n{match[3]}", text)
+
+
+if __name__ == "__main__":
+    DOCUMENT.write_text(render(DOCUMENT.read_text(encoding="utf-8")), encoding="utf-8")

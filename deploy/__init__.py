@@ -1,0 +1,1 @@
+"""Where and how the jobs are run: images, templates, clusters and schedules."""

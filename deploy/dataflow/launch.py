@@ -1,0 +1,55 @@
+"""What a flex template's launcher runs: builds the job that the image is for and hands it to Dataflow.
+
+Dataflow calls it with the template's parameters and its own options, all as `--name=value`, and takes the job that it
+leaves behind. Waiting for that job here would make the launch fail, so nothing is done after it.
+"""
+
+import dataclasses
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+
+from pipelines.cli import OPTIONS
+from pipelines.flags import FlagParser, add_flags, parse_flags
+from sbert_core.errors import SbertBeamError
+
+MODEL = "/opt/model"  # where the worker image has its model
+
+
+def make_arguments(options: type, parameters: Sequence[str], worker_image: str) -> list[str]:
+    """The command line that the parameters mean: a template can only say `--overwrite=true`, and never `--overwrite`.
+
+    What the image knows comes first, so that a parameter of the same name overrides it.
+    """
+    switches = {f"--{field.name}" for field in dataclasses.fields(options) if "action" in field.metadata}
+    arguments = [f"--sdk_container_image={worker_image}", "--sdk_location=container"]
+    if any(field.name == "model" for field in dataclasses.fields(options)):
+        arguments.append(f"--model={MODEL}")
+    for parameter in parameters:
+        name, _, value = parameter.partition("=")
+        if name not in switches:
+            arguments.append(parameter)
+        elif value == "true":
+            arguments.append(name)
+    return arguments
+
+
+def main(parameters: Sequence[str]) -> int:
+    """Launches; returns 0 if Dataflow has the job, 2 if it was asked for in a wrong way."""
+    job = os.environ["SBERT_BEAM_JOB"]
+    options_type = getattr(importlib.import_module(f"pipelines.{job}_options"), OPTIONS[job])
+    parser = FlagParser(prog=f"sbert-beam {job}", allow_abbrev=False)
+    add_flags(parser, options_type)
+    arguments = make_arguments(options_type, parameters, os.environ["SBERT_BEAM_WORKER_IMAGE"])
+    try:
+        options, beam_flags = parse_flags(parser, options_type, arguments)
+        importlib.import_module(f"pipelines.{job}").submit(options, beam_flags)
+    except SbertBeamError as error:
+        print(f"{parser.prog}: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

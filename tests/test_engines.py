@@ -1,0 +1,209 @@
+"""The jobs on every engine: the same corpus, the same bytes.
+
+Prism and Flink are programs of their own: PRISM_BINARY and FLINK_JOB_SERVER_JAR say where they are. ENGINES_RECORD
+names a file that is told what was proven. Tests share servers and results: give this file to one process.
+"""
+
+import contextlib
+import functools
+import importlib
+import json
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import apache_beam as beam
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from apache_beam.options.pipeline_options import PipelineOptions
+
+from benchmarks.engines import render
+from pipelines.cli import main
+from tests.engines.catalog import ENGINES, JOBS, Services, running_services
+from tests.engines.record import proving
+from tests.tiny_models import make_transformer
+from transforms.files import commit
+
+ROWS, SHARDS = 124, 4
+PORTABLE = "PortableRunner, 2 external workers"
+TOPICS = (
+    "where is my parcel",
+    "the quick brown fox jumps over the lazy dog",
+    "a man is playing the flute",
+    "query: what does it cost",
+)
+
+
+def make_sentences(folder: Path) -> Path:
+    """Writes a corpus of a few topics with duplicates, an empty text and a null."""
+    texts: list[str | None] = [f"{TOPICS[row % 4]} {'abcdefgh'[row // 4 % 8] * (1 + row % 3)}" for row in range(ROWS)]
+    texts[7], texts[11] = "", None
+    table = pa.table({"id": [f"r{row:03}" for row in range(ROWS)], "text": texts})
+    folder.mkdir()
+    for shard in range(SHARDS):
+        part = table.slice(shard * ROWS // SHARDS, ROWS // SHARDS)
+        pq.write_table(part, folder / f"part-{shard}.parquet", row_group_size=16)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def sentences(tmp_path_factory) -> Path:
+    return make_sentences(tmp_path_factory.mktemp("corpus") / "sentences")
+
+
+@pytest.fixture(scope="session")
+def model(tmp_path_factory) -> Path:
+    """A model that any process can load."""
+    return make_transformer(tmp_path_factory.mktemp("model"))
+
+
+@pytest.fixture(scope="session")
+def do(tmp_path_factory, sentences, model) -> Callable[..., Path]:
+    """Does a command with the flags of an engine; several blocks and cells take part, so that there is work to share.
+
+    What a command reads, besides the sentences, is always made without flags: engines share no mistakes.
+    """
+
+    def folder_of(command: str) -> str:
+        return str(do_command(command, ()))
+
+    def arguments(command: str) -> list[str]:
+        if command == "run":
+            return ["run", "--input", str(sentences), "--model", str(model)]
+        if command == "kmeans":
+            return ["cluster", "--input", folder_of("run"), "--algorithm=kmeans", "--k=4", "--block_rows=32"]
+        mine = ["mine", "--input", f"{folder_of('run')}/embeddings", "--top_k=8", "--block_rows=32"]
+        return mine if command == "exact" else [*mine, "--index=routed", "--cells=6", "--routes=2"]
+
+    @functools.cache
+    def do_command(command: str, flags: tuple[str, ...]) -> Path:
+        output = tmp_path_factory.mktemp(command)
+        assert main([*arguments(command), "--output", str(output), *flags]) == 0
+        return output
+
+    return do_command
+
+
+@pytest.fixture(scope="session")
+def services(tmp_path_factory):
+    with running_services(tmp_path_factory.mktemp("services")) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def flags_of(request) -> Callable[[str], tuple[str, ...]]:
+    """The flags of an engine by its name; starts what it needs, and skips the test if that is not there."""
+
+    def flags(name: str) -> tuple[str, ...]:
+        engine = ENGINES[name]
+        if engine.variable and engine.variable not in os.environ:
+            pytest.skip(f"{engine.variable} is not set")
+        return engine.flags_with(request.getfixturevalue("services") if engine.external else None)
+
+    return flags
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """All files below a folder, but for how long things took."""
+    return {str(path.relative_to(folder)): _timeless(path) for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+def _timeless(path: Path) -> bytes:
+    content = path.read_bytes()
+    if path.name == "_run.json":
+        figures = json.loads(content)
+        figures.pop("seconds", None)
+        figures["counters"].pop("encode/batch_latency_ms", None)
+        return json.dumps(figures, sort_keys=True).encode()
+    return re.sub(rb"(<dt>seconds to embed</dt><dd>)[\d.]+", rb"\1", content) if path.name == "report.html" else content
+
+
+@pytest.mark.parametrize("job", JOBS)
+@pytest.mark.parametrize("engine", ENGINES)
+def test_same_bytes(engine, job, do, flags_of):
+    with proving(engine, job):
+        flags = flags_of(engine)
+        expected, found = (do(JOBS[job].command, each) for each in ((), flags))
+        for folder in JOBS[job].folders:
+            assert contents(found / folder) == contents(expected / folder)
+            assert contents(found / folder)
+
+
+def test_the_jobs_have_something_to_do(do):
+    def manifest(command: str, folder: str) -> dict:
+        return json.loads((do(command, ()) / folder / "_manifest.json").read_text())
+
+    assert manifest("run", "embeddings")["rows"] == ROWS - 1
+    assert manifest("run", "rejected")["rows"] == 1
+    assert len(manifest("run", "embeddings")["parts"]) == 2 * SHARDS
+    assert len(manifest("exact", "neighbors")["parts"]) > 2
+    assert manifest("exact", "duplicates")["groups"] > 1
+    assert manifest("routed", "neighbors")["audit"]["neighbors"] > 100
+    for command in ("run", "kmeans"):
+        assert manifest(command, "clusters/summary")["clusters"] > 1
+
+
+def test_workers_have_our_package_from_the_wheel(services: Services, flags_of, tmp_path):
+    packages = ("sbert_core", "transforms", "pipelines")
+    with beam.Pipeline(options=PipelineOptions(list(flags_of(PORTABLE)))) as root:
+        # All of it in a lambda, which is pickled whole: workers cannot import this module.
+        _ = (
+            root
+            | beam.Create(packages)
+            | beam.Reshuffle()
+            | beam.Map(lambda name: commit(f"{tmp_path}/{name}", importlib.import_module(name).__file__.encode()))
+        )
+    for package in packages:
+        origin = Path((tmp_path / package).read_text())
+        assert origin.is_relative_to(services.folder)
+        assert origin.match(f"site-*/{package}/__init__.py")
+
+
+def test_a_workers_failure_is_told_in_one_line(services: Services, flags_of, model, tmp_path, capsys):
+    sentences = make_sentences(tmp_path / "sentences")
+    last = pq.read_table(sentences / "part-3.parquet")
+    ids = ["r003", *last["id"].to_pylist()[1:]]
+    pq.write_table(last.set_column(0, "id", pa.array(ids)), sentences / "part-3.parquet")
+    told = []
+    for number, flags in enumerate([(), flags_of(PORTABLE)]):
+        output = tmp_path / f"out{number}"
+        command = ["embed", "--input", str(sentences), "--output", str(output), "--model", str(model), *flags]
+        assert main(command) == 1
+        told += [line for line in capsys.readouterr().err.splitlines() if " of 124 rows" not in line]
+        assert not (output / "embeddings/_manifest.json").exists()
+    reason = "ids are not unique: part-0.parquet row 3 and part-3.parquet row 0 have the same"
+    assert told == [f"sbert-beam embed: {reason}. Mend them, or see --id_column"] * 2
+
+
+def test_the_record_tells_what_was_last_proven(tmp_path, monkeypatch):
+    path = tmp_path / "record.json"
+    monkeypatch.setenv("ENGINES_RECORD", str(path))
+
+    def prove(job: str, error: BaseException | None = None) -> None:
+        with contextlib.suppress(AssertionError, pytest.skip.Exception), proving("Prism", job):
+            if error:
+                raise error
+
+    skip = pytest.skip.Exception("PRISM_BINARY is not set")
+    prove("embed", skip)
+    prove("mine, exact")
+    prove("mine, exact", skip)
+    prove("run")
+    prove("run", AssertionError())
+    record = json.loads(path.read_text())
+    today = record["Prism"]["mine, exact"]["date"]
+    text = render("Before\n<!-- engines: made -->\nold\n<!-- end of engines -->\nAfter\n", record)
+    start, *lines, end = text.splitlines()
+    assert (start, end) == ("Before", "After")
+    assert lines[2] == "| engine | " + " | ".join(JOBS) + " |"
+    (row,) = [line for line in lines if line.startswith("| Prism |")]
+    cells = dict(zip(JOBS, row.split(" | ")[1:], strict=True))
+    assert cells["embed"] == "skipped: PRISM_BINARY is not set"
+    assert (cells["mine, exact"], cells["mine, routed"]) == (today, "not tried")
+    assert cells["run"].startswith("failed: AssertionError")
+    assert f"Passed on {today} with apache-beam {beam.version.__version__}, " in text
+    assert render(text, record) == text
+    with pytest.raises(SystemExit, match="no place for the table"):
+        render("Before", record)

@@ -1,0 +1,145 @@
+"""Which engine a job gets, and how a failure of it is told."""
+
+import socket
+
+import apache_beam as beam
+import pytest
+from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
+from apache_beam.runners.portability.portable_runner import PortableRunner
+from apache_beam.runners.runner import PipelineResult, PipelineRunner, PipelineState
+
+from pipelines.cli import main
+from pipelines.execute import execute, new_pipeline
+from sbert_core.errors import DataError, JobError
+
+BROKEN = [
+    (["--runner=DaskRunner"], "writes nothing"),
+    (["--runner", "dask"], "writes nothing"),
+    (["--runner=apache_beam.runners.dask.dask_runner.DaskRunner"], "writes nothing"),
+    (["--runner=beam_pyspark_runner.pyspark_runner.PySparkRunner"], "much of what Beam promises"),
+    (["--runner=ray_beam_runner.portability.ray_runner.RayFnApiRunner"], "much of what Beam promises"),
+    (["--runner=RayRunner"], "much of what Beam promises"),
+    (["--direct_running_mode=multi_threading"], "loses rows: use processes, with --workers"),
+    (["--runner=FnApiRunner", "--direct_running_mode", "multi_threading"], "with --workers"),
+    (["--direct_num_workers=4"], "use --workers"),
+    (["--experiments=data_buffer_time_limit_ms=100"], "leave it out"),
+    (["--experiments=beam_fn_api,data_buffer_time_limit_ms=100"], "leave it out"),
+    (["--runner=NoRunner"], "Unexpected pipeline runner: NoRunner"),
+    (["--runner=no.such.Runner"], "No module named 'no'"),
+    (["--runner=apache_beam.NoRunner"], "no attribute 'NoRunner'"),
+    (["--runner=DataflowRunner"], "Missing required option: project"),
+    (["--runner=PortableRunner", "--job_endpoint=127.0.0.1:1"], "no job service answers there"),
+    (["--runner=PortableRunner", "--job_endpoint=nowhere"], "no job service answers there"),
+]
+
+
+@pytest.mark.parametrize(("flags", "reason"), BROKEN)
+def test_broken_engines_are_refused(flags, reason):
+    with pytest.raises(DataError, match=reason) as refused:
+        new_pipeline(flags, workers=1)
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("name", ["Dask", "beam_pyspark_runner.PySpark", "ray_beam_runner.Ray"])
+def test_a_refusal_names_what_to_use_instead(name):
+    with pytest.raises(DataError, match=f"--runner={name}Runner .*: leave --runner out .* PortableRunner"):
+        new_pipeline([f"--runner={name}Runner"], workers=1)
+
+
+def test_a_refusal_is_one_line_and_nothing_is_written(tmp_path, capsys):
+    (tmp_path / "in.txt").write_text("one\ntwo\n")
+    output = tmp_path / "out"
+    for job in ("embed", "run"):
+        command = [job, "--input", str(tmp_path / "in.txt"), "--output", str(output), "--runner=DaskRunner"]
+        assert main(command) == 2
+        (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("sbert-beam")]
+        assert line.startswith(f"sbert-beam {job}: --runner=DaskRunner reports success and writes nothing: ")
+    assert not [path for path in output.rglob("*") if path.is_file()]
+
+
+LOCAL = [
+    "FnApiRunner",
+    "fnapi",
+    "DirectRunner",
+    "direct",
+    "apache_beam.runners.direct.direct_runner.SwitchingDirectRunner",
+    "apache_beam.runners.portability.fn_api_runner.FnApiRunner",
+]
+
+
+@pytest.mark.parametrize("flags", [[], *([f"--runner={name}"] for name in LOCAL)])
+@pytest.mark.parametrize("workers", [1, 3])
+def test_this_machine_by_any_name(flags, workers):
+    root = new_pipeline(flags, workers)
+    options = root._options.get_all_options()
+    assert type(root.runner) is FnApiRunner
+    assert options["direct_num_workers"] == workers
+    assert options["direct_running_mode"] == ("multi_processing" if workers > 1 else "in_memory")
+
+
+def test_other_runners_are_taken_as_they_are_named():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        endpoint = f"--job_endpoint=127.0.0.1:{server.getsockname()[1]}"
+        assert type(new_pipeline(["--runner=PortableRunner", endpoint], 1).runner) is PortableRunner
+    assert type(new_pipeline([f"--runner={__name__}.CancellingRunner"], 1).runner).__name__ == "CancellingRunner"
+
+
+class CancellingRunner(PipelineRunner):
+    """Ends every job before it is done, and raises nothing."""
+
+    def run_pipeline(self, pipeline, options) -> PipelineResult:
+        result = PipelineResult(PipelineState.CANCELLED)
+        result.wait_until_finish = lambda: PipelineState.CANCELLED
+        return result
+
+
+def test_a_job_that_was_cancelled_has_failed():
+    with pytest.raises(JobError, match=r"ended the job as CANCELLED\. Go on"):
+        execute(beam.Pipeline(CancellingRunner()), lambda: ". Go on")
+
+
+def _fail(message: str) -> None:
+    raise DataError(message) if message.startswith("data") else RuntimeError(message)
+
+
+@pytest.mark.parametrize(
+    ("message", "told"), [("data are wrong", "data are wrong"), ("disk is full", "RuntimeError: disk is full. Go on")]
+)
+def test_a_failure_is_its_reason_and_advice_where_it_helps(message, told):
+    root = new_pipeline([], 1)
+    _ = root | beam.Create([message]) | beam.Map(_fail)
+    with pytest.raises(JobError) as failed:
+        execute(root, lambda: ". Go on")
+    assert str(failed.value) == told
+
+
+class JavaRunner(PipelineRunner):
+    """Fails as an engine in Java does: with its own exceptions around the worker's."""
+
+    def run_pipeline(self, pipeline, options) -> PipelineResult:
+        raise RuntimeError(
+            "Pipeline failed in state FAILED: java.lang.RuntimeException: Error received from SDK harness\n"
+            "Traceback (most recent call last):\n"
+            '  File "write.py", line 118, in write_manifest\n'
+            "sbert_core.errors.DataError: ids are not unique [while running 'Commit']\n"
+            "\tat org.apache.beam.runners.fnexecution.control.FnApiControlClient.handle\n"
+            "java.util.concurrent.ExecutionException: java.lang.RuntimeException: task failed\n"
+        )
+
+
+def test_our_reason_is_found_among_those_of_an_engine():
+    with pytest.raises(JobError) as failed:
+        execute(beam.Pipeline(JavaRunner()), lambda: ". Go on")
+    assert str(failed.value) == "ids are not unique"
+
+
+def test_counters_of_ours_are_returned():
+    root = new_pipeline([], 1)
+
+    def count(number: int) -> None:
+        beam.metrics.Metrics.counter("read", "rows").inc(number)
+        beam.metrics.Metrics.counter("elsewhere", "rows").inc(number)
+        beam.metrics.Metrics.distribution("encode", "size").update(number)
+
+    _ = root | beam.Create([1, 2, 6]) | beam.Map(count)
+    assert execute(root, str) == {"read/rows": 9, "encode/size": {"count": 3, "mean": 3.0, "max": 6}}
