@@ -57,7 +57,7 @@ def local_graph(options: EmbedOptions):
 
 
 def dataflow_job(options: EmbedOptions):
-    root = embed._wire(options, DATAFLOW, embed.make_encode(options, load=load_fake), [])
+    root = embed._wire(options, DATAFLOW, embed.make_encode(options, load=load_fake), [], "fake")
     return root.run().job
 
 
@@ -86,7 +86,7 @@ def test_a_gpu_is_for_one_process():
 def test_experiments_of_the_user_are_kept():
     options = make_options(accelerator=GPU)
     encode = embed.make_encode(options, load=load_fake)
-    root = embed._wire(options, [*DATAFLOW, "--experiments=enable_data_sampling"], encode, [])
+    root = embed._wire(options, [*DATAFLOW, "--experiments=enable_data_sampling"], encode, [], "fake")
     assert {"enable_data_sampling", "no_use_multiple_sdk_containers"} <= set(
         root._options.view_as(DebugOptions).experiments
     )
@@ -206,8 +206,8 @@ def test_threads_get_the_right_vectors_of_a_real_encoder(tmp_path):
 def test_the_cores_are_those_of_the_worker(monkeypatch):
     chosen = []
     monkeypatch.setattr(torch, "set_num_threads", chosen.append)
-    monkeypatch.setattr("transforms.encode.usable_cores", lambda: 2)
+    monkeypatch.setattr("sbert_core.cores.usable_cores", lambda: 2)
     step = _EncodeFn(EncodeSentences(load=load_fake, workers=4))  # on the driver
-    monkeypatch.setattr("transforms.encode.usable_cores", lambda: 16)
+    monkeypatch.setattr("sbert_core.cores.usable_cores", lambda: 16)
     step.setup()  # on a worker
     assert chosen == [4]
