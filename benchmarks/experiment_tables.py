@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.experiment_readings import INTRODUCTION, READINGS
-from benchmarks.experiments import DESCENDANTS, LANGUAGES, SIGNALS, STUDENT, TRANSFER, TRANSFER_ROWS, YEARS
+from benchmarks.experiments import DESCENDANTS, LANGUAGES, SIGNALS, STUDENT, TEACHER, TRANSFER, TRANSFER_ROWS, YEARS
 from benchmarks.measure import RESULTS
 from benchmarks.recipes import BASE, CONCATENATIONS, GIVEN, POOLINGS, STATIC, Places, ablation_name, recipes
 
@@ -142,45 +142,20 @@ def descendant_table(results: Results) -> str:
 
 def facts(results: Results) -> dict[str, str]:
     """The figures that the text quotes."""
-    plans = recipes(Places(Path("data"), Path("models"), Path("work")))
+    figures = {**_sts_facts(results), **_trained_facts(results), **_ablation_facts(results)}
     ((_, speed),) = results["efficiency"]["all-MiniLM-L6-v2"].items()
-    sections = {row: columns["test"]["cosine_accuracy"] for row, columns in results["sections"].items()}
-
-    def mean_spearman(row: str, columns: Sequence[str] = DATA) -> float:
-        return 100 * statistics.mean(results["sts"][row][column]["cosine_spearman"] for column in columns)
-
-    def mean_test(experiment: str, row: str) -> float:
-        return 100 * statistics.mean(over_seeds(results, experiment, row, "test"))
-
-    small, large, half = "all-MiniLM-L6-v2", "all-mpnet-base-v2", "paraphrase-MiniLM-L3-v2"
-    raw = {mode: mean_spearman(f"{BASE}, {mode}") for mode in POOLINGS}
-    figures = {
-        **{f"raw_{mode}": value for mode, value in raw.items()},
-        "glove": mean_spearman(STATIC[0]),
-        "wordllama": mean_spearman(STATIC[1]),
-        "nli": mean_spearman("NLI"),
-        "nli_gain": mean_spearman("NLI") - raw["mean"],
-        "large_gain": mean_spearman(large) - mean_spearman(small),
-        "half_loss": mean_spearman(small) - mean_spearman(half),
-        "wordllama_gap": mean_spearman(small) - mean_spearman(STATIC[1]),
-        "small_english": mean_spearman(small, ["STS-B"]),
-        "small_other": mean_spearman(small, LANGUAGES),
-        "wordllama_other": mean_spearman(STATIC[1], LANGUAGES),
-        "nli_test": mean_test("signals", "NLI"),
-        "sts_test": mean_test("signals", "STS"),
-        "triplets_test": mean_test("signals", "triplets"),
-        "nli_first": mean_test("signals", "NLI, then STS") - mean_test("signals", "STS"),
-        "raw_stsb": mean_spearman(f"{BASE}, mean", ["STS-B"]),
-        "ranking_test": mean_test("descendants", "multiple negatives"),
-        "section_raw": 100 * sections[f"{BASE}, mean"],
-        "section_trained": 100 * sections["sections"],
-        "section_small": 100 * sections[small],
+    sections = {row: 100 * columns["test"]["cosine_accuracy"] for row, columns in results["sections"].items()}
+    figures |= {
+        "section_raw": sections[f"{BASE}, mean"],
+        "section_trained": sections["sections"],
+        "section_small": sections["all-MiniLM-L6-v2"],
         "smart": speed["smart_batching_cpu"],
         "cross_days": speed["cross_encoder_cpu_seconds"] / 86_400,
         "search": speed["search_cpu_seconds"],
     }
     counts = {
-        "nli_steps": plans["NLI"]["max_steps"],
+        "nli_steps": recipes(Places(Path("data"), Path("models"), Path("work")))["NLI"]["max_steps"],
+        "ablation_seeds": min(map(len, results["ablation"].values())),
         "pairs": speed["pairs"],
         "sampled": speed["sampled_pairs"],
         "ratio": speed["cpu_ratio"],
@@ -188,6 +163,63 @@ def facts(results: Results) -> dict[str, str]:
     }
     return {name: f"{value:.1f}" for name, value in figures.items()} | {
         name: f"{value:,.0f}" for name, value in counts.items()
+    }
+
+
+def _sts_facts(results: Results) -> dict[str, float]:
+    def mean(row: str, columns: Sequence[str] = DATA) -> float:
+        return 100 * statistics.mean(results["sts"][row][column]["cosine_spearman"] for column in columns)
+
+    small, large, half = "all-MiniLM-L6-v2", "all-mpnet-base-v2", "paraphrase-MiniLM-L3-v2"
+    raw = {mode: mean(f"{BASE}, {mode}") for mode in POOLINGS}
+    return {
+        **{f"raw_{mode}": value for mode, value in raw.items()},
+        "raw_stsb": mean(f"{BASE}, mean", ["STS-B"]),
+        "glove": mean(STATIC[0]),
+        "wordllama": mean(STATIC[1]),
+        "nli": mean("NLI"),
+        "nli_gain": mean("NLI") - raw["mean"],
+        "large_gain": mean(large) - mean(small),
+        "half_loss": mean(small) - mean(half),
+        "wordllama_gap": mean(small) - mean(STATIC[1]),
+        "small_english": mean(small, ["STS-B"]),
+        "small_other": mean(small, LANGUAGES),
+        "wordllama_other": mean(STATIC[1], LANGUAGES),
+    }
+
+
+def _trained_facts(results: Results) -> dict[str, float]:
+    def mean(experiment: str, row: str) -> float:
+        return 100 * statistics.mean(over_seeds(results, experiment, row, "test"))
+
+    ranking, teacher = mean("descendants", "multiple negatives"), mean("descendants", TEACHER)
+    seconds = {name: columns["CPU"]["cpu_s"] for name, columns in results["speed"].items()}
+    return {
+        "nli_test": mean("signals", "NLI"),
+        "sts_test": mean("signals", "STS"),
+        "triplets_test": mean("signals", "triplets"),
+        "nli_first": mean("signals", "NLI, then STS") - mean("signals", "STS"),
+        "ranking_test": ranking,
+        "teacher_test": teacher,
+        "simcse_test": mean("descendants", "SimCSE"),
+        "augmentation_test": mean("descendants", "augmentation"),
+        "fgsm_loss": ranking - mean("descendants", "FGSM"),
+        "student_kept": 100 * mean("descendants", STUDENT) / teacher,
+        "student_speed": seconds[TEACHER] / seconds[STUDENT],
+    }
+
+
+def _ablation_facts(results: Results) -> dict[str, float]:
+    cells = {
+        (mode, kind): [100 * value for value in over_seeds(results, "ablation", ablation_name(mode, kind), "dev")]
+        for mode in POOLINGS
+        for kind in CONCATENATIONS
+    }
+    means = {cell: statistics.mean(values) for cell, values in cells.items()}
+    return {
+        **{f"ablation_{mode}": statistics.mean(means[mode, kind] for kind in CONCATENATIONS) for mode in POOLINGS},
+        "ablation_noise": max(max(values) - min(values) for values in cells.values()),
+        "ablation_cls_gain": means["cls", "|u-v|"] - means["cls", "u,v"],
     }
 
 

@@ -121,10 +121,10 @@ def test_summary_tells_what_clusters_are_about(tmp_path, corpus):
 
 
 @pytest.mark.parametrize("algorithm", ["leiden", "kmeans", "hdbscan"])
-def test_shards_blocks_and_workers_have_no_effect(tmp_path, corpus, algorithm):
+def test_shards_and_blocks_have_no_effect(tmp_path, corpus, algorithm):
     run(corpus, tmp_path / "expected", algorithm=algorithm)
     other = make_corpus(tmp_path / "in", *blobs(), shards=5)
-    run(other, tmp_path / "out", algorithm=algorithm, block_rows=70, workers=2 if algorithm == "kmeans" else 1)
+    run(other, tmp_path / "out", algorithm=algorithm, block_rows=70)
     for name in ("assignments", "summary"):
         order = "id" if name == "assignments" else "cluster"
         found, expected = (read(tmp_path / each, name).sort_by(order) for each in ("out", "expected"))

@@ -327,11 +327,3 @@ def test_command_line_with_the_default_model(tmp_path, capsys, default_encoder):
     assert "embedded  12" in capsys.readouterr().out
     vectors = np.stack(read_output(tmp_path / "out")["embedding"].to_numpy(zero_copy_only=False))
     np.testing.assert_allclose(vectors, default_encoder.encode(table["text"]), atol=1e-6)
-
-
-def test_two_processes_give_the_same(tmp_path):
-    pattern = write_shards(tmp_path / "in", make_table(60), 3)
-    for workers in ("1", "2"):
-        arguments = ["embed", "--input", pattern, "--output", str(tmp_path / workers), "--workers", workers]
-        assert main([*arguments, "--device", "cpu"]) == 0
-    assert read_output(tmp_path / "1").equals(read_output(tmp_path / "2"))

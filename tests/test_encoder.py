@@ -143,7 +143,7 @@ def test_order_and_company_do_not_matter(default_encoder):
 
 def test_threads_do_not_matter(default_encoder):
     random = np.random.default_rng(1)
-    for _ in range(25):
+    for _ in range(10):
         texts = [" ".join(random.choice(WORDS, random.integers(1, 40))) for _ in range(random.integers(1, 60))]
         results = []
         for threads in (1, 2):

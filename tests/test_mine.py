@@ -113,9 +113,9 @@ def test_pairs_are_those_of_sentence_transformers(tmp_path):
 
 @pytest.mark.parametrize(
     ("shards", "options"),
-    [(5, {}), (1, {"block_rows": 33}), (3, {"block_rows": 1000}), (2, {"workers": 2, "block_rows": 60})],
+    [(5, {}), (1, {"block_rows": 33}), (3, {"block_rows": 1000}), (2, {"block_rows": 60})],
 )
-def test_shards_blocks_and_workers_have_no_effect(tmp_path, shards, options):
+def test_shards_and_blocks_have_no_effect(tmp_path, shards, options):
     vectors = clustered(300)
     run(write_vectors(tmp_path / "one", vectors), tmp_path / "expected", top_k=5)
     run(write_vectors(tmp_path / "in", vectors, shards), tmp_path / "out", top_k=5, **options)
@@ -433,11 +433,11 @@ def test_routed_audits_itself(tmp_path):
         assert table.equals(expected)
 
 
-def test_routed_result_does_not_depend_on_blocks_and_workers(tmp_path):
+def test_routed_result_does_not_depend_on_blocks(tmp_path):
     vectors = clustered(600)
     run(write_vectors(tmp_path / "one", vectors), tmp_path / "a", index="routed", cells=20, routes=2)
-    options = {"block_rows": 90, "workers": 2}
-    run(write_vectors(tmp_path / "in", vectors, 3), tmp_path / "b", index="routed", cells=20, routes=2, **options)
+    other = write_vectors(tmp_path / "in", vectors, 3)
+    run(other, tmp_path / "b", index="routed", cells=20, routes=2, block_rows=90)
     for table, expected in zip(results(tmp_path / "b"), results(tmp_path / "a"), strict=True):
         assert table.equals(expected)
 
