@@ -195,7 +195,7 @@ def transfer_steps(places: Places) -> Iterator[Step]:
         "columns": ["sentence1", "sentence2"],
         "where": {"source": "mrpc"},
     }
-    for name in (*STATIC, "all-MiniLM-L6-v2", "NLI", BASE, "all-mpnet-base-v2"):
+    for name in (*STATIC, *GIVEN, "NLI", BASE):
         for task, options in files.items():
             measure = functools.partial(score, name, places, "transfer", label="label", limit=TRANSFER_ROWS, **options)
             yield Step("transfer", name, task, measure)
