@@ -86,12 +86,12 @@ of SNLI; Spearman on STS-B dev, mean and standard deviation over {ablation_seeds
 """,
         """
 At 80 steps the noise is as large as most differences: the seeds of one cell are up to {ablation_noise} points apart.
-What holds over it: all four vectors in the classifier are best for cls and for max; with cls, `|u-v|` instead of
-`u,v` is worth {ablation_cls_gain} points; and mean pooling depends least on the choice (means over the rows:
-{ablation_mean} for mean, {ablation_cls} for cls, {ablation_max} for max). The paper, after an epoch of NLI, has mean
-pooling a point ahead (80.8, 79.8 and 79.1 for mean, cls and max) and its largest effect where ours is small: 66.0
-with `u,v` and 80.8 with `u,v,|u-v|`. 80 steps are too few to see it. That three layers do better here than all six do
-after 250 steps (experiment 3) says that the last layers of this base, a grammar tagger's, are in the way.
+What holds over it: all four vectors in the classifier are best for cls and for max, cls depends most on the choice,
+and on the mean of the four rows mean pooling is ahead ({ablation_mean}, against {ablation_cls} for cls and
+{ablation_max} for max). The paper, after an epoch of NLI, has mean pooling a point ahead (80.8, 79.8 and 79.1 for
+mean, cls and max) and its largest effect where ours is small: 66.0 with `u,v` and 80.8 with `u,v,|u-v|`. 80 steps are
+too few to see it. That three layers do better here than all six do after 250 steps (experiment 3) suggests that the
+last layers of this base, a grammar tagger's, are in the way.
 """,
     ),
     "Transfer": Reading(

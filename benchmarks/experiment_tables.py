@@ -231,7 +231,6 @@ def _ablation_facts(results: Results) -> dict[str, float]:
     return {
         **{f"ablation_{mode}": statistics.mean(means[mode, kind] for kind in CONCATENATIONS) for mode in POOLINGS},
         "ablation_noise": max(max(values) - min(values) for values in cells.values()),
-        "ablation_cls_gain": means["cls", "|u-v|"] - means["cls", "u,v"],
     }
 
 
