@@ -109,17 +109,21 @@ class Model:
         start, row_s = self._fits[job]
         return start + row_s * rows * dim / MEASURED_DIM + self._compared(job, rows, dim)
 
-    def shuffled(self, job: str, rows: float, block_rows: int = SLICE_ROWS) -> float:
-        """Bytes, by what each step sends for a row, a block or a pair of blocks at 100,000 rows in one bundle.
+    def largest(self, job: str) -> int:
+        """The rows of the largest run of a job."""
+        return max(run["rows"] for run in self._result.values() if run.get("job") == job)
+
+    def shuffled(self, job: str, rows: float, block_rows: int = SLICE_ROWS, seen: int = 100_000) -> float:
+        """Bytes, by what each step sends for a row, a block or a pair of blocks at `seen` rows in one bundle.
 
         What many bundles add to it: sums of k-means once per bundle, at most once per block; candidates of routed
         mining at most once per route; those of exact mining at most once per pair of blocks.
         """
-        small = self.run(job, 100_000)
-        total = sum(moved for step, (_, moved) in small["shuffles"].items() if not step.endswith("/Spread"))
+        run = self.run(job, seen)
+        total = sum(moved for step, (_, moved) in run["shuffles"].items() if not step.endswith("/Spread"))
         turns = rows / block_rows * (rows / block_rows + 1) / 2
-        fixed = sum(moved for step, (_, moved) in small["shuffles"].items() if FIXED.search(step))
-        return fixed + (total - fixed) / small["rows"] * rows + (turns * 27 if job == "mine exact" else 0)
+        fixed = sum(moved for step, (_, moved) in run["shuffles"].items() if FIXED.search(step))
+        return fixed + (total - fixed) / run["rows"] * rows + (turns * 27 if job == "mine exact" else 0)
 
     def worker_gib(self, job: str, rows: float, dim: int, block_rows: int = SLICE_ROWS) -> float:
         """The peak of the worker that needs most."""
@@ -150,7 +154,7 @@ class Model:
         encoding = rows * self.tokens * self.token_s / 3600 if job == "embed" else 0.0
         return Cost(
             tasks,
-            self.shuffled(job, rows, block_rows),
+            self.shuffled(job, rows, block_rows, self.largest(job)),
             self.worker_gib(job, rows, dim, block_rows),
             encoding + self.cpu_s(job, rows, dim) / 3600,
             encoding / prices.cores_per_gpu,

@@ -49,7 +49,7 @@ def _run(job: str, arguments: Sequence[str]) -> int:
         options, beam_flags = parse_flags(parser, options_type, arguments)
         # Imported only now: Beam and torch take seconds to load.
         if beam_flags:  # an engine that cannot be used is told before any work
-            importlib.import_module("pipelines.execute").check_engine(beam_flags, getattr(options, "workers", 1))
+            importlib.import_module("pipelines.execute").check_command(beam_flags, getattr(options, "workers", 1))
         figures = importlib.import_module(f"pipelines.{job}").run(options, beam_flags)
     except SbertBeamError as error:
         print(f"{name}: {error}", file=sys.stderr)

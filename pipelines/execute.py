@@ -12,6 +12,7 @@ from apache_beam.options.pipeline_options import (
     PipelineOptions,
     PortableOptions,
     StandardOptions,
+    TestOptions,
 )
 from apache_beam.portability.api import beam_provision_api_pb2
 from apache_beam.runners.portability.fn_api_runner import fn_runner
@@ -66,6 +67,12 @@ def check_engine(beam_flags: Sequence[str], workers: int) -> PipelineOptions:
             raise DataError(f"--experiments={experiment} may lose rows: leave it out")
     _check_endpoint(options.view_as(PortableOptions).job_endpoint)
     return options
+
+
+def check_command(beam_flags: Sequence[str], workers: int) -> None:
+    """What a command refuses before any work: such engines, and a dry run, after which there is nothing to show."""
+    if check_engine(beam_flags, workers).view_as(TestOptions).dry_run:
+        raise DataError("--dry_run builds a job and runs nothing, so there would be no result: use submit() in Python")
 
 
 def _check_endpoint(endpoint: str | None) -> None:

@@ -489,6 +489,7 @@ def test_flink_script_without_a_cluster(tmp_path):
 
 
 def test_flink_script_fetches_the_job_server(tmp_path):
+    assert "set MAVEN_REPOSITORY to the address of" in run_script("fetch", folder=tmp_path).stderr
     done = run_script("fetch", folder=tmp_path, MAVEN_REPOSITORY=f"file://{tmp_path}/nowhere")
     assert done.returncode == 1
     assert "set MAVEN_REPOSITORY to a Maven repository that this machine reaches" in done.stderr

@@ -57,6 +57,14 @@ def test_a_refusal_is_one_line_and_nothing_is_written(tmp_path, capsys):
     assert not [path for path in output.rglob("*") if path.is_file()]
 
 
+def test_a_dry_run_is_no_job(tmp_path, capsys):
+    (tmp_path / "in.txt").write_text("one\n")
+    command = ["embed", "--input", str(tmp_path / "in.txt"), "--output", str(tmp_path / "out"), "--dry_run=True"]
+    assert main(command) == 2
+    assert "there would be no result" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
 LOCAL = [
     "FnApiRunner",
     "fnapi",

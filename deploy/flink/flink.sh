@@ -9,7 +9,6 @@ BEAM_VERSION=2.77.0
 
 HOME_DIR=${SBERT_BEAM_FLINK:-$HOME/.cache/sbert-beam/flink}
 PYTHON=${PYTHON:-python3}
-MAVEN=${MAVEN_REPOSITORY:-https://repo1.maven.org/maven2}
 REST_PORT=${FLINK_REST_PORT:-18081}
 RPC_PORT=${FLINK_RPC_PORT:-16123}
 TASK_MANAGERS=${FLINK_TASK_MANAGERS:-2}
@@ -127,13 +126,14 @@ status() {
 
 fetch() {
     [ -f "$JAR" ] && return
+    local instead="or FLINK_JOB_SERVER_JAR to a copy of $JAR_NAME"
+    [ -n "${MAVEN_REPOSITORY:-}" ] || fail "set MAVEN_REPOSITORY to the address of a Maven repository, $instead"
     local artifact=beam-runners-flink-$FLINK_VERSION-job-server
-    local url=$MAVEN/org/apache/beam/$artifact/$BEAM_VERSION/$JAR_NAME
+    local url=$MAVEN_REPOSITORY/org/apache/beam/$artifact/$BEAM_VERSION/$JAR_NAME
     mkdir -p "$(dirname "$JAR")"
     if ! curl --silent --show-error --fail --location --connect-timeout 10 --output "$JAR.part" "$url"; then
         rm -f "$JAR.part"
-        fail "cannot fetch $url: set MAVEN_REPOSITORY to a Maven repository that this machine reaches, or" \
-            "FLINK_JOB_SERVER_JAR to a copy of $JAR_NAME"
+        fail "cannot fetch $url: set MAVEN_REPOSITORY to a Maven repository that this machine reaches, $instead"
     fi
     mv "$JAR.part" "$JAR"
     echo "$JAR"
