@@ -218,6 +218,8 @@ def check_table(model: Model, result: dict[str, Any]) -> str:
                     f"| {run['cpu_s']:.1f} | {model.shuffled(job, rows) / 1e6:.2f} | {moved / 1e6:.2f} "
                     f"| {run['peak_mib']:.0f} |"
                 )
+    reports = [run for run in result.values() if run.get("job") == "report"]  # no pipeline, and no model of it
+    lines += [f"| report | {run['rows']:,} | | {run['cpu_s']:.1f} | | | {run['peak_mib']:.0f} |" for run in reports]
     return "\n".join(lines)
 
 
