@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 import torch
@@ -458,9 +459,14 @@ def test_corpus_reads_what_it_is_asked_for(tmp_path):
 
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory) -> Path:
-    """The shipped corpus, embedded with the default model."""
+    """The shipped corpus, the gold pairs and a fifth of the rest, embedded with the default model."""
     output = tmp_path_factory.mktemp("demo")
-    embed.run(EmbedOptions(input=[str(DEMO / "sentences")], output=str(output)))
+    corpus = pa.concat_tables([pq.read_table(path) for path in sorted((DEMO / "sentences").glob("*.parquet"))])
+    gold = pq.read_table(DEMO / "gold_pairs.parquet")
+    paired = pc.is_in(corpus["id"], pa.concat_arrays([*gold["id_a"].chunks, *gold["id_b"].chunks]))
+    chosen = pc.or_(paired, pa.array(np.arange(len(corpus)) % 5 == 0))
+    pq.write_table(corpus.filter(chosen), output / "sentences.parquet")
+    embed.run(EmbedOptions(input=[str(output / "sentences.parquet")], output=str(output)))
     run(str(output / "embeddings"), output, top_k=100, min_score=0.75)
     return output
 
