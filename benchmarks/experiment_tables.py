@@ -18,6 +18,7 @@ PUBLISHED = {
     "all-MiniLM-L6-v2": (72.37, 80.60, 75.59, 85.39, 78.99, 82.03, 77.58),
     "all-mpnet-base-v2": (72.63, 83.48, 78.00, 85.66, 80.03, 83.42, 80.59),
 }
+LABELS = {"augmentation": "multiple negatives, augmented", "FGSM": "multiple negatives, FGSM"}
 
 Results = Mapping[str, Any]
 
@@ -90,7 +91,7 @@ def trained_table(results: Results, experiment: str, rows: Sequence[str]) -> str
     body = [["(the base)", "", "", *raw]]
     for row in rows:
         dev, test = (over_seeds(results, experiment, row, split) for split in ("dev", "test"))
-        body.append([row, str(len(test)), spread(dev), spread(test)])
+        body.append([LABELS.get(row, row), str(len(test)), spread(dev), spread(test)])
     return markdown(["learned", "seeds", "dev", "test"], body)
 
 

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from benchmarks.experiment_tables import facts, over_seeds, spread
+from benchmarks.experiment_tables import LABELS, facts, over_seeds, spread
+from benchmarks.experiments import DESCENDANTS, SIGNALS, STUDENT
 from benchmarks.measure import RESULTS
 from benchmarks.recipes import BASE, Places, recipes
 from sbert_core import schema
@@ -181,11 +182,11 @@ def train_figures() -> str:
         "|---|---|---|---|",
         f"| nothing | | | {100 * results['sts'][f'{BASE}, mean']['STS-B']['cosine_spearman']:.1f} |",
     ]
-    for experiment in ("signals", "descendants"):
-        for row, columns in results[experiment].items():
+    for experiment, rows in (("signals", SIGNALS), ("descendants", (*DESCENDANTS, STUDENT))):
+        for row in rows:
             size = f"{plans[row]['max_steps']} x {plans[row].get('batch_size', 16)}"
             scores = over_seeds(results, experiment, row, "test")
-            lines.append(f"| {row} | {size} | {len(columns)} | {spread(scores)} |")
+            lines.append(f"| {LABELS.get(row, row)} | {size} | {len(scores)} | {spread(scores)} |")
     intents, student, steps, processes = (tuned[name] for name in ("intents", "student", "steps", "processes"))
     before, after = intents["before"], intents["after"]
     lines += [

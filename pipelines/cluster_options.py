@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from pipelines.flags import flag
+from pipelines.flags import WORKERS, flag
 from sbert_core.errors import DataError
 
 EXAMPLE = "sbert-beam cluster --input out --output out"
@@ -29,7 +29,7 @@ class ClusterOptions:
     time_column: str | None = flag("a column of times: also tell terms over time", None)
     period: str = flag("how finely: D, W, M, Q or Y", "M")
     block_rows: int = flag("rows read at once", 8192)
-    workers: int = flag("processes per machine: those to start here, or those a remote runner starts there", 1)
+    workers: int = flag(WORKERS, 1)
 
     def __post_init__(self) -> None:
         for name in ("block_rows", "workers", "min_size", "min_samples"):

@@ -103,8 +103,9 @@ def submit(
     files = _check_input(options)
     encode = encode or make_encode(options)
     fingerprint = encode.acquire().fingerprint
+    root = _wire(options, beam_flags, encode, files, fingerprint)
     _prepare_output(options, fingerprint)
-    return _wire(options, beam_flags, encode, files, fingerprint).run()
+    return root.run()
 
 
 def run(options: EmbedOptions, beam_flags: Sequence[str] = (), encode: EncodeSentences | None = None) -> dict[str, Any]:
@@ -113,8 +114,8 @@ def run(options: EmbedOptions, beam_flags: Sequence[str] = (), encode: EncodeSen
     files = _check_input(options)
     encode = encode or make_encode(options)
     encoder = encode.acquire()  # a model that cannot be loaded is told here; workers in this process share it
-    _prepare_output(options, encoder.fingerprint)
     root = _wire(options, beam_flags, encode, files, encoder.fingerprint)
+    _prepare_output(options, encoder.fingerprint)
     expected = {task.part_name: task.rows for file in files for task in split_file(file, options.slice_rows)}
     with Progress("embed", options.embeddings, expected):
         counters = execute(root, lambda: _advice(options))

@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Sequence
 
-from pipelines.flags import flag
+from pipelines.flags import WORKERS, flag
 from sbert_core.errors import DataError
 from sbert_core.schema import TEXT, AddedColumns
 from transforms.formats import BATCH_ROWS
@@ -32,7 +32,7 @@ class EmbedOptions:
     slice_rows: int = flag("rows per task and per output file", BATCH_ROWS)
     device: str = flag("auto, cpu, cuda or mps", "auto")
     precision: str = flag("what to compute in: auto, float32, float16, bfloat16 or int8", "auto")
-    workers: int = flag("processes per machine: those to start here, or those a remote runner starts there", 1)
+    workers: int = flag(WORKERS, 1)
     accelerator: str | None = flag(
         "remote runners: the GPU to encode on, as type:nvidia-tesla-t4;count:1;install-nvidia-driver", None
     )

@@ -10,6 +10,8 @@ from sbert_core.errors import DataError
 
 Options = TypeVar("Options")
 
+WORKERS = "processes per machine: those to start here, or those a remote runner starts there"
+
 
 def flag(help_text: str, default: Any = dataclasses.MISSING, **argparse_options: Any) -> Any:
     """A field of an options dataclass that is also a flag of the same name."""
@@ -17,6 +19,12 @@ def flag(help_text: str, default: Any = dataclasses.MISSING, **argparse_options:
     if default is dataclasses.MISSING:
         return dataclasses.field(metadata=metadata)
     return dataclasses.field(default=default, metadata=metadata)
+
+
+def same_flag(options: type, name: str) -> Any:
+    """The flag that another job has by this name."""
+    field = next(field for field in dataclasses.fields(options) if field.name == name)
+    return dataclasses.field(default=field.default, metadata=field.metadata)
 
 
 def add_flags(parser: argparse.ArgumentParser, options: type) -> None:

@@ -3,7 +3,7 @@
 import dataclasses
 import math
 
-from pipelines.flags import flag
+from pipelines.flags import WORKERS, flag
 from sbert_core.errors import DataError
 
 EXAMPLE = "sbert-beam mine --input out/embeddings --output out --min_score 0.8"
@@ -36,7 +36,7 @@ class MineOptions:
     audit_rows: int = flag("routed: rows whose neighbours are checked against the exact answer", 1000)
     embedding_column: str | None = flag("name of the embedding column, if it is not the embed job's", None)
     block_rows: int = flag("rows compared at once", 8192)
-    workers: int = flag("processes per machine: those to start here, or those a remote runner starts there", 1)
+    workers: int = flag(WORKERS, 1)
 
     def __post_init__(self) -> None:
         for name in ("top_k", "block_rows", "workers"):

@@ -3,7 +3,8 @@
 import dataclasses
 from collections.abc import Sequence
 
-from pipelines.flags import flag
+from pipelines.embed_options import EmbedOptions
+from pipelines.flags import WORKERS, flag, same_flag
 from sbert_core.schema import TEXT
 
 EXAMPLE = "sbert-beam run --input 'sentences/*.parquet' --output out"
@@ -26,10 +27,8 @@ class RunOptions:
     time_column: str | None = flag("a column of times: also tell terms over time", None)
     title: str = flag("the heading of the report", "Corpus report")
     device: str = flag("auto, cpu, cuda or mps", "auto")
-    workers: int = flag("processes per machine: those to start here, or those a remote runner starts there", 1)
-    accelerator: str | None = flag(
-        "remote runners: the GPU to encode on, as type:nvidia-tesla-t4;count:1;install-nvidia-driver", None
-    )
-    encode_ram: str | None = flag("remote runners: least memory of a machine that encodes, as 16GB", None)
-    encode_cpus: int = flag("remote runners: least processors of a machine that encodes (0: any)", 0)
+    workers: int = flag(WORKERS, 1)
+    accelerator: str | None = same_flag(EmbedOptions, "accelerator")
+    encode_ram: str | None = same_flag(EmbedOptions, "encode_ram")
+    encode_cpus: int = same_flag(EmbedOptions, "encode_cpus")
     overwrite: bool = flag("replace vectors of another model in the output folder", False, action="store_true")

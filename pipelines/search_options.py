@@ -3,7 +3,7 @@
 import dataclasses
 from typing import Any
 
-from pipelines.flags import flag
+from pipelines.flags import WORKERS, flag
 from sbert_core.errors import DataError
 
 EXAMPLE = "sbert-beam search --queries 'where is my parcel' --corpus out/embeddings"
@@ -28,7 +28,7 @@ class SearchOptions:
         "what to compute in, the same as for the corpus: auto, float32, float16, bfloat16 or int8", "auto"
     )
     block_rows: int = flag("rows compared at once", 8192)
-    workers: int = flag("processes per machine: those to start here, or those a remote runner starts there", 1)
+    workers: int = flag(WORKERS, 1)
 
     def __post_init__(self) -> None:
         for name in ("top_k", "block_rows", "workers"):
