@@ -46,12 +46,17 @@ bench: $(READY) ## measure what the README claims: make bench DATA=folder
 	HF_HUB_OFFLINE=1 $(BIN)/python -m benchmarks.tune --data "$(DATA)" --work $(VENV)/bench-tune
 	HF_HUB_OFFLINE=1 $(BIN)/python -m benchmarks.scale --work $(VENV)/bench-scale
 	$(BIN)/python -m benchmarks.scale_model
+	HF_HUB_OFFLINE=1 $(BIN)/python -m benchmarks.checks --data "$(DATA)"
 	$(BIN)/python -m benchmarks.readme
 
 .PHONY: engines
 engines: $(READY) ## prove the jobs on every engine at hand and write the table in docs/operating.md
 	HF_HUB_OFFLINE=1 ENGINES_RECORD=benchmarks/results/engines.json $(BIN)/python -m pytest tests/test_engines.py
 	$(BIN)/python -m benchmarks.engines
+
+.PHONY: faults
+faults: $(READY) ## kill, starve, damage and deceive the jobs for 18 minutes and store what came of it
+	$(BIN)/python -m benchmarks.faults
 
 .PHONY: experiments
 experiments: $(READY) ## rerun docs/experiments.md, for hours: make experiments DATA=folder MODELS=folder [WORKERS=2]

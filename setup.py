@@ -18,7 +18,7 @@ setup(
     python_requires=">=3.11",
     packages=find_packages(include=["sbert_core*", "transforms*", "pipelines*"]),
     package_data={"sbert_core": ["report*"]},
-    entry_points={"console_scripts": ["sbert-beam = pipelines.cli:main"]},
+    entry_points={"console_scripts": ["sbert-beam = pipelines.__main__:command"]},
     install_requires=[
         "apache-beam>=2.70",
         "filelock>=3.12",

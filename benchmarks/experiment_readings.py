@@ -147,9 +147,10 @@ Labels first: from {raw_stsb} raw, multiple negatives on SNLI triplets reach {ra
 {teacher_test}; the same 250 steps of STS without them gave {sts_test}. SimCSE gets to {simcse_test} without any
 label, more than NLI's classification objective with 4,000 labelled pairs. Augmentation brings nothing here
 ({augmentation_test}): random deletions and swaps are poor paraphrases, and SNLI has no lack of pairs. FGSM takes
-{fgsm_loss} points away and doubles the cost; whether a smaller step or longer training would turn that round was not
-tried. The student keeps {student_kept} % of its teacher's correlation and encodes {student_speed} times as fast. One
-seed each: differences of a point say nothing.
+{fgsm_loss} points away and doubles the cost: it was measured with the default step of an earlier state, which was too
+strong; the present one, a hundredth of the length of a text's embeddings, is not measured yet. The student keeps
+{student_kept} % of its teacher's correlation and encodes {student_speed} times as fast. One seed each:
+differences of a point say nothing.
 """,
     ),
 }

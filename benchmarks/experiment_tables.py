@@ -18,7 +18,7 @@ PUBLISHED = {
     "all-MiniLM-L6-v2": (72.37, 80.60, 75.59, 85.39, 78.99, 82.03, 77.58),
     "all-mpnet-base-v2": (72.63, 83.48, 78.00, 85.66, 80.03, 83.42, 80.59),
 }
-LABELS = {"augmentation": "multiple negatives, augmented", "FGSM": "multiple negatives, FGSM"}
+LABELS = {"augmentation": "multiple negatives, augmented", "FGSM": "multiple negatives, FGSM (old epsilon)"}
 
 Results = Mapping[str, Any]
 

@@ -16,6 +16,7 @@ from sbert_core.schema import AddedColumns
 README = Path(__file__).parents[1] / "README.md"
 TABLES = re.compile(r"(<!-- tables: [^\n]* -->\n).*(<!-- end of tables -->)", re.DOTALL)
 FINDINGS = re.compile(r"(<!-- findings: [^\n]* -->\n).*(<!-- end of findings -->)", re.DOTALL)
+CHECKS = re.compile(r"(<!-- checks: [^\n]* -->\n).*(<!-- end of checks -->)", re.DOTALL)
 SECTION = re.compile(r"(<!-- figures: [^\n]* -->\n).*(<!-- end of figures -->)", re.DOTALL)
 
 
@@ -169,6 +170,42 @@ def cluster_figures() -> str:
     return "\n".join(lines)
 
 
+def check_figures() -> str:
+    result = json.loads((RESULTS / "checks.json").read_text(encoding="utf-8"))
+    inside, again, search = result["inside"], result["rerun"], result["search"]
+    mines = {f"mine, exact, {rows:,}": f"mine {rows}" for rows in (20_000, 50_000)}
+    names = {"embed, default model": "embed default", "embed, static encoder": "embed static", **mines}
+    names |= {"cluster, leiden": "cluster", "report": "report"}
+    jobs = {label: (result.get(name), inside[name]) for label, name in names.items()} | {
+        "search, one query, start-up included": (search["command"], inside["search"]),
+        "search, one query, all loaded": (search["loaded"], inside["search"]),
+        "embed, nothing to do, start-up included": (again["embed command"], inside["rerun"]),
+        "embed, nothing to do, all loaded": (again["embed"], inside["rerun"]),
+    }
+    lines = [
+        "What the checks cost, CPU time on one thread: the time inside them as a share of the job without them, and",
+        "the ratio of the job with checks to the job without (median of interleaved rounds, quartiles), whose noise is",
+        "larger than what it is to show in the longer jobs:",
+        "",
+        "| job | rows | CPU s | inside the checks | ratio (quartiles) |",
+        "|---|---|---|---|---|",
+    ]
+    for label, (job, clocks) in jobs.items():
+        spent = clocks["checks_cpu_s"] + clocks["pages_cpu_s"]
+        total = job["with_checks"]["cpu_s"] if job else clocks["cpu_s"]
+        ratio = "not measured"
+        if job:
+            low, high = job["cpu_ratio_quartiles"]
+            ratio = f"{job['cpu_ratio']:.2f} ({low:.2f} to {high:.2f})"
+        lines.append(f"| {label} | {clocks['rows']:,} | {total:.2f} | {spent / (total - spent):.2%} | {ratio} |")
+    verified = " and ".join(
+        f"{found['cpu_s']:.1f} CPU seconds for {len(found['datasets'])} datasets of {found['rows']:,} rows"
+        f" ({found['mb']:.0f} MB)"
+        for found in result["verify"]
+    )
+    return "\n".join([*lines, "", f"`verify` takes {verified}."])
+
+
 def train_figures() -> str:
     results = json.loads((RESULTS / "experiments.json").read_text(encoding="utf-8"))
     tuned = json.loads((RESULTS / "tune.json").read_text(encoding="utf-8"))
@@ -226,6 +263,7 @@ def render(text: str) -> str:
     """The README with its figures as the stored results have them, and its tables as the schemas are."""
     text = TABLES.sub(lambda match: f"{match[1]}\n{tables()}\n\n{match[2]}", text)
     text = FINDINGS.sub(lambda match: f"{match[1]}\n{experiment_findings()}\n\n{match[2]}", text)
+    text = CHECKS.sub(lambda match: f"{match[1]}\n{check_figures()}\n\n{match[2]}", text)
     figures = "\n\n".join([encode_figures(), embed_figures(), mine_figures(), cluster_figures(), train_figures()])
     return SECTION.sub(lambda match: f"{match[1]}\n{figures}\n\n{match[2]}", text)
 

@@ -38,6 +38,8 @@ PATTERNS = {
     "model": MODEL,
     "cross_encoder": MODEL,
     "stored": "float32|float16|int8",
+    "csv_delimiter": 'tab|[^\\n\\r"]',
+    "encoding": r"[A-Za-z0-9_-]+",
     "device": "auto|cpu|cuda",
     "precision": "auto|float32|float16|bfloat16|int8",
     "accelerator": ACCELERATOR_PATTERN,
@@ -58,8 +60,9 @@ PATTERNS = {
 }
 # Where a template takes less than the command line.
 HELP = {
-    ("embed", "input"): "a glob, folder or manifest of .parquet, .jsonl, .csv or .txt files (also .gz)",
+    ("embed", "input"): "a glob, folder or manifest of .parquet, .jsonl, .json, .csv, .tsv or .txt files (also .gz)",
     ("embed", "model"): "a folder of the worker image, or a URI (default: /opt/model, which the image has)",
+    ("mine", "input"): "the result of an embed job, or a glob of Parquet files with ids, texts and vectors",
     ("mine", "cross_encoder"): "a folder or URI of a sequence-classification model that scores the pairs in the end",
 }
 TYPES = {"output": "GCS_WRITE_FOLDER"}

@@ -1,7 +1,17 @@
-"""`python -m pipelines JOB`: the command line without the installed script."""
+"""`python -m pipelines JOB`, and the installed script: the command line as a program of its own."""
 
 import sys
 
-from pipelines.cli import main
+from pipelines import signals
 
-sys.exit(main())
+
+def command() -> int:
+    """Runs a command; Ctrl-C and SIGTERM end it from the first import on."""
+    signals.install()
+    from pipelines.cli import main
+
+    return main()
+
+
+if __name__ == "__main__":
+    sys.exit(command())

@@ -1,13 +1,18 @@
 """The command line: `sbert-beam JOB --flags`."""
 
+import contextlib
 import importlib
 import importlib.metadata
 import logging
+import signal
 import sys
-from collections.abc import Sequence
+import warnings
+from collections.abc import Iterator, Sequence
+from typing import Any
 
-from pipelines.flags import FlagParser, add_flags, parse_flags
-from sbert_core.errors import JobError, SbertBeamError
+from pipelines import signals
+from pipelines.flags import SKIPPED_FILES, FlagParser, add_flags, parse_flags
+from sbert_core.errors import FormatWarning, JobError, SbertBeamError
 
 JOBS = {
     "run": "embed, mine, cluster and report in one go",
@@ -18,12 +23,19 @@ JOBS = {
     "train": "an encoder fitted to your own pairs, triplets or texts",
     "evaluate": "how good encoders are: scores on tasks, robustness, speed",
     "search": "the rows of a corpus that are nearest to queries",
+    "verify": "whether the results below a folder are whole",
 }
+RESUMED = ("run", "embed", "mine", "train")  # jobs that keep what they have done
+EXIT_FILES_SKIPPED = 3
 OPTIONS = {job: f"{job.capitalize()}Options" for job in JOBS}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs a job; returns 0 if it kept its promises, 1 if it failed, 2 if it was asked for in a wrong way."""
+    """Runs a job and returns its exit code.
+
+    0 if it did all of it, 1 if it failed, 2 if it was asked for in a wrong way, 3 if it left out files that cannot be
+    read, as `--skip_bad_files` asks.
+    """
     parser = FlagParser(
         prog="sbert-beam",
         description="Sentence-BERT on Apache Beam.",
@@ -42,6 +54,8 @@ def _run(job: str, arguments: Sequence[str]) -> int:
     module = importlib.import_module(f"pipelines.{job}_options")
     options_type = getattr(module, OPTIONS[job])
     name = f"sbert-beam {job}"
+    advice = f"the same command {'goes on from here' if job in RESUMED else 'starts again'}"
+    signals.describe_command(name, advice)
     parser = FlagParser(prog=name, description=JOBS[job], epilog=f"example: {module.EXAMPLE}", allow_abbrev=False)
     add_flags(parser, options_type)
     logging.getLogger().setLevel(logging.CRITICAL)  # Beam's log is for its developers; what matters is raised
@@ -50,14 +64,41 @@ def _run(job: str, arguments: Sequence[str]) -> int:
         # Imported only now: Beam and torch take seconds to load.
         if beam_flags:  # an engine that cannot be used is told before any work
             importlib.import_module("pipelines.execute").check_command(beam_flags, getattr(options, "workers", 1))
-        figures = importlib.import_module(f"pipelines.{job}").run(options, beam_flags)
+        with _short_warnings(name):
+            figures = importlib.import_module(f"pipelines.{job}").run(options, beam_flags)
     except SbertBeamError as error:
         print(f"{name}: {error}", file=sys.stderr)
         return 1 if isinstance(error, JobError) else 2
-    except KeyboardInterrupt:
-        print(f"{name}: stopped; the same command goes on from here", file=sys.stderr)
+    except OSError as error:  # a full disk or a lost mount outside a pipeline, where nothing else tells of it
+        print(f"{name}: {_describe(error)}; {advice} when it is mended", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt as stopped:  # where the caller is not our program but has called this function
+        print(signals.stop_line(name, signal.SIGINT, advice, [str(stopped)]), file=sys.stderr)
         return 130
     width = max(map(len, figures), default=0)
     for title, figure in figures.items():
         print(f"{title:>{width}}  {figure:,}" if isinstance(figure, int) else f"{title:>{width}}  {figure}")
-    return 0
+    return EXIT_FILES_SKIPPED if figures.get(SKIPPED_FILES) else 0
+
+
+def _describe(error: OSError) -> str:
+    """What the system refused, in one line, with the file if it is known."""
+    reason = error.strerror or " ".join(str(error).split()) or type(error).__name__
+    return f"{error.filename}: {reason}" if error.filename else reason
+
+
+@contextlib.contextmanager
+def _short_warnings(name: str) -> Iterator[None]:
+    """Prints each of our warnings once, in one line."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("once", FormatWarning)
+        show_others = warnings.showwarning
+
+        def show(message: Warning | str, category: type[Warning], *rest: Any, **more: Any) -> None:
+            if issubclass(category, FormatWarning):
+                print(f"{name}: warning: {message}", file=sys.stderr)
+            else:
+                show_others(message, category, *rest, **more)
+
+        warnings.showwarning = show
+        yield

@@ -1,8 +1,7 @@
 """The cluster job: embeddings and neighbours to named groups."""
 
 import dataclasses
-import hashlib
-import json
+import posixpath
 import time
 from collections.abc import Sequence
 from importlib.metadata import version
@@ -11,18 +10,24 @@ from typing import Any
 import apache_beam as beam
 from apache_beam.runners.runner import PipelineResult
 
+from pipelines.checks import check_column, check_time_column, first_task
 from pipelines.cluster_options import ClusterOptions
 from pipelines.execute import execute, new_pipeline
 from sbert_core.errors import DataError
+from sbert_core.manifest import Manifest, digest_of
 from transforms.clusters import ClusterCorpus
-from transforms.corpus import Corpus, open_corpus
-from transforms.files import delete_folder, delete_leftovers, read_manifest, source_of, withdraw
+from transforms.corpus import Corpus, corpus_states, open_corpus
+from transforms.dataset import PublishDatasets, is_current, read_manifest
+from transforms.existing import read_existing
+from transforms.files import check_target, delete_work
 from transforms.label import GRAPH_ALGORITHMS, Clustering
+from transforms.lock import lock_output
 
+BYTES_PER_ROW = 16  # of the assignments: a cluster, a strength and some of an id
 _DECIDED = ("resolution", "k", "neighbors", "tree_change")  # on the way, and told at the end
 
 
-def make_cluster(options: ClusterOptions, facts: dict[str, Any] | None = None) -> ClusterCorpus:
+def make_cluster(options: ClusterOptions, manifest: Manifest | None = None) -> ClusterCorpus:
     """The step these options ask for."""
     root = options.input.rstrip("/")
     return ClusterCorpus(
@@ -44,13 +49,14 @@ def make_cluster(options: ClusterOptions, facts: dict[str, Any] | None = None) -
         time_column=options.time_column,
         period=options.period,
         block_rows=options.block_rows,
-        facts=facts or {},
+        manifest=manifest or Manifest(),
     )
 
 
-def build(root: beam.Pipeline, options: ClusterOptions, facts: dict[str, Any] | None = None) -> None:
+def build(root: beam.Pipeline, options: ClusterOptions, manifest: Manifest | None = None) -> None:
     """Wires the job into a pipeline, for any runner."""
-    _ = root | "ClusterCorpus" >> make_cluster(options, facts)
+    drafts = root | "ClusterCorpus" >> make_cluster(options, manifest)
+    _ = (drafts,) | "Publish" >> PublishDatasets(expected=len(options.results))
 
 
 def submit(options: ClusterOptions, beam_flags: Sequence[str] = ()) -> PipelineResult:
@@ -58,28 +64,29 @@ def submit(options: ClusterOptions, beam_flags: Sequence[str] = ()) -> PipelineR
 
     The launcher of a template may do no more, and must leave a job behind even if the result is there already.
     """
-    return _begin(options, beam_flags, _facts(options, _check_input(options))).run()
+    corpus = _check_input(options)
+    check_target(options.output, corpus.rows * BYTES_PER_ROW)
+    return _wire(options, beam_flags, _manifest(options, corpus)).run()
 
 
 def run(options: ClusterOptions, beam_flags: Sequence[str] = ()) -> dict[str, Any]:
     """Checks the input, runs the job and returns its figures; what is there already is not done again."""
     start = time.perf_counter()
-    corpus = _check_input(options)
-    facts = _facts(options, corpus)
-    folders = _result_folders(options)
-    kept = all(source_of(folder) == facts["source"] for folder in folders)
-    if not kept:
-        execute(_begin(options, beam_flags, facts), lambda: ". The same command starts again")
-        delete_folder(make_cluster(options).work)
-    manifests = {folder: read_manifest(folder) for folder in folders}
-    for folder, manifest in manifests.items():
-        delete_leftovers(folder, keep=[part["name"] for part in manifest["parts"]])
-    summary = manifests[f"{options.folder}/summary"]
-    quality = {name: round(value, 3) for name, value in summary["quality"].items() if value is not None}
+    with lock_output(options.output, "cluster"):
+        corpus = _check_input(options)
+        manifest = _manifest(options, corpus)
+        kept = all(is_current(f"{options.folder}/{name}", str(manifest.source)) for name in options.results)
+        if not kept:
+            check_target(options.output, corpus.rows * BYTES_PER_ROW)
+            execute(_wire(options, beam_flags, manifest), lambda: ". The same command starts again")
+            delete_work(make_cluster(options).work)
+    summary = read_manifest(f"{options.folder}/summary")
+    quality = {name: round(value, 3) for name, value in (summary.quality or {}).items() if value is not None}
+    decided = {name: getattr(summary, name) for name in _DECIDED}
     return {
         "rows": corpus.rows,
-        "clusters": summary["clusters"],
-        **{name: summary[name] for name in _DECIDED if name in summary},
+        "clusters": summary.clusters,
+        **{name: value for name, value in decided.items() if value is not None},
         **_advice(summary),
         **quality,
         "kept from before": "yes" if kept else "no",
@@ -88,45 +95,45 @@ def run(options: ClusterOptions, beam_flags: Sequence[str] = ()) -> dict[str, An
     }
 
 
-def _advice(summary: dict[str, Any]) -> dict[str, str]:
+def _advice(summary: Manifest) -> dict[str, str]:
     """What to do about a tree that more neighbours might change."""
-    if summary.get("tree_exact", True):
+    if summary.tree_exact is not False:
         return {}
-    return {"tree": f"may not be exact with {summary['neighbors']} neighbours of each row: mine with a larger --top_k"}
-
-
-def _result_folders(options: ClusterOptions) -> list[str]:
-    return [f"{options.folder}/{name}" for name in options.results]
+    return {"tree": f"may not be exact with {summary.neighbors} neighbours of each row: mine with a larger --top_k"}
 
 
 def _check_input(options: ClusterOptions) -> Corpus:
     corpus = open_corpus(make_cluster(options).embeddings, options.block_rows)
-    for flag, column in (("labels_column", options.labels_column), ("time_column", options.time_column)):
-        if column and corpus.rows and column not in corpus.columns:
-            raise DataError(
-                f"{corpus.name} has no column {column!r}; it has: {', '.join(corpus.columns)}. See --{flag}"
-            )
+    if corpus.rows:
+        check_column("labels_column", options.labels_column, corpus.columns, corpus.name)
+        check_column("time_column", options.time_column, corpus.columns, corpus.name)
+        check_time_column(options.time_column, first_task(corpus))
+        if options.k != "auto" and options.algorithm in ("kmeans", "agglomerative") and int(options.k) > corpus.rows:
+            raise DataError(f"--k is {options.k}, but there are only {corpus.rows} rows: ask for fewer clusters")
+    if options.clusters is not None:
+        if posixpath.abspath(options.clusters) == posixpath.abspath(options.folder):
+            raise DataError(f"--clusters {options.clusters} is where the result goes: give another --output")
+        read_existing(options.clusters).check(corpus, options.clusters)
     return corpus
 
 
-def _begin(options: ClusterOptions, beam_flags: Sequence[str], facts: dict[str, Any]) -> beam.Pipeline:
-    """The pipeline of the job, ready to run; results of an earlier run are taken back."""
+def _wire(options: ClusterOptions, beam_flags: Sequence[str], manifest: Manifest) -> beam.Pipeline:
+    """The pipeline of the job, ready to run."""
     root = new_pipeline(beam_flags, options.workers)
-    build(root, options, facts)
-    for folder in _result_folders(options):
-        withdraw(folder)
+    build(root, options, manifest)
     return root
 
 
-def _facts(options: ClusterOptions, corpus: Corpus) -> dict[str, Any]:
-    """What the manifests say of the results; nothing that depends on when or where they were made."""
-    sources = [corpus.digest]
+def _manifest(options: ClusterOptions, corpus: Corpus) -> Manifest:
+    """What the manifests of the results have in common; nothing that depends on when or where they were made."""
+    sources: list[str | None] = [corpus.digest]
     if options.clusters is None and options.algorithm in GRAPH_ALGORITHMS:
-        sources.append(read_manifest(make_cluster(options).neighbors)["source"])
+        sources.append(read_manifest(make_cluster(options).neighbors).source)
     if options.clusters is not None:
-        sources.append(read_manifest(f"{options.clusters}/summary")["source"])
+        sources.append(read_manifest(f"{options.clusters}/summary").source)
     how = ("input", "output", "workers", "block_rows", "clusters")
     settings = {name: value for name, value in dataclasses.asdict(options).items() if name not in how}
-    source = hashlib.sha256(json.dumps([sources, settings], sort_keys=True).encode()).hexdigest()
     versions = {package: version(package) for package in ("sbert-beam", "hdbscan", "scikit-learn", "scikit-network")}
-    return {"settings": settings, "source": source, "versions": versions}
+    return Manifest(
+        settings=settings, source=digest_of(sources, settings), corpora=corpus_states([corpus]), versions=versions
+    )

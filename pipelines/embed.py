@@ -8,23 +8,26 @@ from importlib.metadata import version
 from typing import Any
 
 import apache_beam as beam
-import pyarrow.parquet as pq
 from apache_beam.io.filesystem import BeamIOError
-from apache_beam.io.filesystems import FileSystems
 from apache_beam.runners.runner import PipelineResult
 
 from pipelines.embed_options import EmbedOptions
 from pipelines.execute import execute, new_pipeline
+from pipelines.flags import SKIPPED_FILES
 from pipelines.progress import Progress
-from sbert_core.errors import DataError, JobError
+from sbert_core.errors import DataError
+from sbert_core.manifest import InputRows, Manifest, SkippedFile, is_part_name, part_key
 from sbert_core.schema import ID, REJECTED
-from transforms.encode import EncodeSentences
-from transforms.files import MANIFEST, commit, delete_leftovers, make_folder, match, open_file, read_manifest
+from transforms.dataset import Draft, PublishDatasets, find_manifest, read_dataset, read_manifest
+from transforms.encode import Encoder, EncodeSentences
+from transforms.files import check_target, commit, list_folder, make_folder
 from transforms.ids import FindDuplicateIds
+from transforms.lock import lock_output
 from transforms.read import ReadSentences
 from transforms.resume import SkipFinished
-from transforms.tasks import InputFile, check_files, inspect_files, split_file
-from transforms.write import WriteEmbeddings
+from transforms.same_corpus import is_same_corpus
+from transforms.tasks import InputFile, check_files, inspect_files, inspect_readable_files, split_file
+from transforms.write import WriteEmbeddings, task_label
 
 RUN_FIGURES = "_run.json"
 # Dataflow starts a process per core, each with an encoder of its own; a GPU is for one of them.
@@ -54,15 +57,22 @@ def build(
     encode: EncodeSentences | None = None,
     files: Sequence[InputFile] = (),
     fingerprint: str | None = None,
+    normalized: bool | None = None,
+    skipped: Sequence[SkippedFile] = (),
 ) -> None:
     """Wires the job into a pipeline, for any runner.
 
-    `files`, if they are known, are told in the manifest; with the encoder's `fingerprint` only the machines that
-    encode need to load it.
+    `files`, if they are known, are told in the manifest, and so is whether vectors are `normalized`; with the encoder's
+    `fingerprint` only the machines that encode need to load it. Files that were `skipped` are left out on the workers
+    too.
     """
     encode = encode or make_encode(options)
     sentences = root | "ReadSentences" >> ReadSentences(
-        patterns=options.input, slice_rows=options.slice_rows, id_column=options.id_column
+        patterns=options.input,
+        slice_rows=options.slice_rows,
+        id_column=options.id_column,
+        text_format=options.text_format,
+        skip=[file.name for file in skipped],
     )
     problems = sentences | "FindDuplicateIds" >> FindDuplicateIds(id_column=options.id_column or ID)
     known = sentences | "SkipFinished" >> SkipFinished(
@@ -72,25 +82,52 @@ def build(
         fingerprint=fingerprint,
     )
     results = known["missing"] | "EncodeSentences" >> encode
-    facts = _facts(options, encode, files)
-    _ = results["encoded"] | "WriteEmbeddings" >> WriteEmbeddings(
-        folder=options.embeddings, facts=facts, finished=known["finished"], problems=problems
+    manifest = _manifest(options, encode, files, fingerprint, skipped)
+    encoded = results["encoded"] | "WriteEmbeddings" >> WriteEmbeddings(
+        folder=options.embeddings,
+        manifest=dataclasses.replace(manifest, kind="embeddings", normalized=normalized),
+        finished=known["finished"],
     )
-    _ = results["rejected"] | "WriteRejected" >> WriteEmbeddings(
-        folder=options.rejected, facts=facts, finished=known["finished_rejected"], problems=problems
+    rejected = results["rejected"] | "WriteRejected" >> WriteEmbeddings(
+        folder=options.rejected,
+        manifest=dataclasses.replace(manifest, kind="rejected"),
+        finished=known["finished_rejected"],
     )
+    _ = (encoded, rejected) | "Publish" >> PublishDatasets(expected=2, problems=problems, check=check_accounts)
 
 
-def _facts(options: EmbedOptions, encode: EncodeSentences, files: Sequence[InputFile]) -> dict[str, Any]:
-    """What the manifest says of a dataset besides its parts; nothing that depends on when or where it was made."""
+def _manifest(
+    options: EmbedOptions,
+    encode: EncodeSentences,
+    files: Sequence[InputFile],
+    fingerprint: str | None,
+    skipped: Sequence[SkippedFile],
+) -> Manifest:
+    """What the manifests say of both datasets besides their parts; nothing that depends on when or where."""
     packages = ("sbert-beam", "torch", "transformers", "pyarrow")
-    return {
-        "model": options.model,
-        "id_column": options.id_column or ID,
-        "settings": encode.settings,
-        "inputs": [{"name": file.name, "rows": file.rows} for file in files],
-        "versions": {package: version(package) for package in packages},
-    }
+    return Manifest(
+        fingerprint=fingerprint,
+        model=options.model,
+        id_column=options.id_column or ID,
+        settings=encode.settings,
+        inputs=tuple(InputRows(name=file.name, rows=file.rows) for file in files) or None,
+        skipped_files=tuple(skipped) or None,
+        versions={package: version(package) for package in packages},
+    )
+
+
+def check_accounts(drafts: Sequence[Draft]) -> None:
+    """Checks that every input row is in one of the two datasets, by what their parts hold."""
+    manifests = {draft.manifest.kind: draft.manifest for draft in drafts}
+    embeddings, rejected = manifests["embeddings"], manifests["rejected"]
+    if embeddings.inputs is None:
+        return
+    rows = sum(file.rows for file in embeddings.inputs)
+    if embeddings.rows + rejected.rows != rows:
+        raise DataError(
+            f"{rows} rows went in, {embeddings.rows} embedded and {rejected.rows} rejected came out: the input changed "
+            "meanwhile, or the engine lost some. Nothing was published: run the same command again"
+        )
 
 
 def submit(
@@ -100,60 +137,105 @@ def submit(
 
     The launcher of a template may do no more. The manifests, written last, still say that the result is whole.
     """
-    files = _check_input(options)
+    files, skipped = _check_input(options)
     encode = encode or make_encode(options)
-    fingerprint = encode.acquire().fingerprint
-    root = _wire(options, beam_flags, encode, files, fingerprint)
-    _prepare_output(options, fingerprint)
+    encoder = encode.acquire()
+    check_target(options.output)
+    root = _wire(options, beam_flags, encode, files, encoder, skipped)
+    _check_output(options, files, encoder.fingerprint)
     return root.run()
 
 
 def run(options: EmbedOptions, beam_flags: Sequence[str] = (), encode: EncodeSentences | None = None) -> dict[str, Any]:
     """Checks the input, runs the job and returns its figures; rows that got lost are an error."""
     start = time.perf_counter()
-    files = _check_input(options)
+    files, skipped = _check_input(options)
     encode = encode or make_encode(options)
     encoder = encode.acquire()  # a model that cannot be loaded is told here; workers in this process share it
-    root = _wire(options, beam_flags, encode, files, encoder.fingerprint)
-    _prepare_output(options, encoder.fingerprint)
-    expected = {task.part_name: task.rows for file in files for task in split_file(file, options.slice_rows)}
-    with Progress("embed", options.embeddings, expected):
-        counters = execute(root, lambda: _advice(options))
-    embeddings, rejected = read_manifest(options.embeddings), read_manifest(options.rejected)
-    rows = sum(file.rows for file in files)
-    if embeddings["rows"] + rejected["rows"] != rows:
-        raise JobError(f"{rows} rows went in, {embeddings['rows']} embedded and {rejected['rows']} rejected came out")
-    for folder, manifest in ((options.embeddings, embeddings), (options.rejected, rejected)):
-        delete_leftovers(folder, keep=[part["name"] for part in manifest["parts"]])
-    figures = {
-        "rows in": rows,
-        "embedded": embeddings["rows"],
-        "rejected": rejected["rows"],
-        "truncated": embeddings["truncated"],
-        "tokens": embeddings["n_tokens"],
-        "parts": len(embeddings["parts"]),
-        "parts kept": int(counters.get("resume/finished", 0)),
-        "seconds": round(time.perf_counter() - start, 1),
-    }
-    if rejected["parts"]:
-        figures["first reason"] = _first_reason(f"{options.rejected}/{rejected['parts'][0]['name']}")
-    commit(f"{options.embeddings}/{RUN_FIGURES}", json.dumps({**figures, "counters": counters}, indent=2).encode())
+    check_target(options.output, _needed_bytes(options, files, encoder.dim))
+    root = _wire(options, beam_flags, encode, files, encoder, skipped)
+    with lock_output(options.output, "embed"):
+        _check_output(options, files, encoder.fingerprint)
+        expected = {
+            (task_label(task), task.first_row): task.rows
+            for file in files
+            for task in split_file(file, options.slice_rows)
+        }
+        with Progress("embed", options.embeddings, expected, part_key):
+            counters = execute(root, lambda: _advice(options))
+        figures = _figures(options, files, skipped, counters)
+        figures["seconds"] = round(time.perf_counter() - start, 1)
+        commit(f"{options.embeddings}/{RUN_FIGURES}", json.dumps({**figures, "counters": counters}, indent=2).encode())
     return {**figures, "embeddings": options.embeddings, "rejects": options.rejected}
 
 
-def _check_input(options: EmbedOptions) -> list[InputFile]:
-    files = inspect_files(options.input)
+def _figures(
+    options: EmbedOptions, files: Sequence[InputFile], skipped: Sequence[SkippedFile], counters: dict[str, Any]
+) -> dict[str, Any]:
+    """What a person wants to know of a run."""
+    embeddings, rejected = read_manifest(options.embeddings), read_manifest(options.rejected)
+    figures: dict[str, Any] = {
+        "rows in": sum(file.rows for file in files),
+        "embedded": embeddings.rows,
+        "rejected": rejected.rows,
+        "truncated": embeddings.truncated,
+        "tokens": embeddings.n_tokens,
+        "parts": len(embeddings.parts),
+        "parts kept": int(counters.get("resume/finished", 0)),
+    }
+    if rejected.rows:
+        figures["first reason"] = _first_reason(options.rejected)
+    if skipped:
+        figures[SKIPPED_FILES] = len(skipped)
+        figures["first skipped"] = f"{skipped[0].name}: {skipped[0].reason}"
+    return figures
+
+
+def _check_input(options: EmbedOptions) -> tuple[list[InputFile], list[SkippedFile]]:
+    """The input files, and those that cannot be read, which are an error unless they are to be skipped."""
+    skipped: list[SkippedFile] = []
+    if options.skip_bad_files:
+        files, skipped = inspect_readable_files(options.input, options.text_format)
+    else:
+        files = inspect_files(options.input, options.text_format)
     check_files(files, options.text_column, options.id_column, dataclasses.astuple(options.columns))
-    return files
+    return files, skipped
 
 
-def _prepare_output(options: EmbedOptions, fingerprint: str) -> None:
-    _clear_manifests(options, fingerprint)
+def inspect_input(options: EmbedOptions) -> list[InputFile]:
+    """The input files, checked: for a command that wants to know them before the job begins."""
+    return _check_input(options)[0]
+
+
+def _needed_bytes(options: EmbedOptions, files: Sequence[InputFile], dim: int) -> int:
+    """What the vectors alone will add to the output; parts that are there already are kept or replaced."""
+    vectors = sum(file.rows for file in files) * dim * {"float32": 4, "float16": 2, "int8": 1}[options.stored]
+    return max(vectors - sum(list_folder(options.embeddings).values()), 0)
+
+
+def _check_output(options: EmbedOptions, files: Sequence[InputFile], fingerprint: str) -> None:
+    """Refuses to replace the result of another model or another corpus, or one that cannot be read, unless told to."""
     for folder in (options.embeddings, options.rejected):
         try:
             make_folder(folder)
         except (BeamIOError, OSError) as error:
             raise DataError(f"cannot write to {folder}: {error}. See --output") from error
+    if options.overwrite:
+        return
+    find_manifest(options.rejected)  # one that is damaged is not replaced by mistake
+    manifest = find_manifest(options.embeddings)
+    if manifest is None:
+        return
+    if manifest.fingerprint not in (None, fingerprint):
+        raise DataError(
+            f"{options.embeddings} holds vectors of another model ({manifest.fingerprint[:12]}, this is "
+            f"{fingerprint[:12]}): choose another --output, or replace them with --overwrite"
+        )
+    if not is_same_corpus(options.embeddings, manifest, files, options.text_column):
+        raise DataError(
+            f"{options.embeddings} holds another corpus, which shares no file and no text with this one: choose "
+            "another --output, or replace it with --overwrite"
+        )
 
 
 def _wire(
@@ -161,40 +243,26 @@ def _wire(
     beam_flags: Sequence[str],
     encode: EncodeSentences,
     files: Sequence[InputFile],
-    fingerprint: str,
+    encoder: Encoder,
+    skipped: Sequence[SkippedFile],
 ) -> beam.Pipeline:
     """The pipeline of the job, ready to run."""
     more = [ONE_PROCESS_PER_WORKER] if options.accelerator else []
     root = new_pipeline([*beam_flags, *more], options.workers)
-    build(root, options, encode, files, fingerprint)
+    normalized = getattr(encoder, "normalizes", None)
+    build(root, options, encode, files, encoder.fingerprint, normalized, skipped)
     return root
 
 
 def _advice(options: EmbedOptions) -> str:
     """How to go on after a failure."""
-    parts = match(f"{options.embeddings}/*.parquet")
+    parts = sum(map(is_part_name, list_folder(options.embeddings)))
     if not parts:
         return ""
-    return f". Parts done so far ({len(parts)}) are safe in {options.embeddings}: the same command goes on from them"
+    return f". Parts done so far ({parts}) are safe in {options.embeddings}: the same command goes on from them"
 
 
-def _first_reason(path: str) -> str:
+def _first_reason(folder: str) -> str:
     """Why a row was rejected, for the summary; the others are in the same place."""
-    with open_file(path) as file:
-        row = pq.read_table(file, columns=REJECTED.names).slice(0, 1).to_pylist()[0]
+    row = read_dataset(folder, REJECTED.names, 1).to_pylist()[0]
     return f"{row['file']} row {row['row']}: {row['reason']}"
-
-
-def _clear_manifests(options: EmbedOptions, fingerprint: str) -> None:
-    """Takes back an earlier result before it is changed; that of another model only if told to."""
-    for folder in (options.embeddings, options.rejected):
-        path = f"{folder}/{MANIFEST}"
-        if not FileSystems.exists(path):
-            continue
-        other = read_manifest(folder)["fingerprint"]
-        if other not in (None, fingerprint) and not options.overwrite:
-            raise DataError(
-                f"{folder} holds vectors of another model ({other[:12]}, this is {fingerprint[:12]}): "
-                "choose another --output, or replace them with --overwrite"
-            )
-        FileSystems.delete([path])

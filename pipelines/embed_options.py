@@ -3,36 +3,46 @@
 import dataclasses
 from collections.abc import Sequence
 
-from pipelines.flags import WORKERS, flag
+from pipelines.flags import WORKERS, JobOptions, flag
 from sbert_core.errors import DataError
 from sbert_core.schema import TEXT, AddedColumns
+from sbert_core.text_stream import TextFormat
 from transforms.formats import BATCH_ROWS
 from transforms.resources import EncodeResources
 
+STORED = ("float32", "float16", "int8")
+PRECISIONS = ("auto", "float32", "float16", "bfloat16", "int8")
 EXAMPLE = "sbert-beam embed --input 'sentences/*.parquet' --output out"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class EmbedOptions:
+class EmbedOptions(JobOptions):
     """What the embed job can be told."""
 
     input: Sequence[str] = flag(
-        "globs, folders or manifests of .parquet, .jsonl, .csv or .txt files (also .gz)", nargs="+"
+        "globs, folders or manifests of .parquet, .jsonl, .json, .csv, .tsv or .txt files (also .gz)", nargs="+"
     )
     output: str = flag("folder for the results: embeddings/ and rejected/ go below it")
     model: str = flag("default, a folder, a URI (gs://, s3://) or a hub name", "default")
     text_column: str = flag("the column to encode", TEXT)
     id_column: str | None = flag("the column that names a row; without it `id`, made up if it is not there", None)
+    csv_delimiter: str = flag("what separates the cells of .csv files: one character, or tab", ",")
+    encoding: str = flag("of text files: utf-8, utf-16, latin-1 or another that Python knows", "utf-8")
+    skip_bad_files: bool = flag(
+        "leave out unreadable files, list them in the manifest and end with exit code 3 (reads the input twice)",
+        False,
+        action="store_true",
+    )
     prompt_name: str | None = flag("one of the model's prompts, put before each text", None)
-    prompt: str | None = flag("a text put before each text", None)
-    stored: str = flag("type of the embedding column: float32, float16 or int8", "float32")
+    prompt: str | None = flag("a text put before each text", None, may_be_empty=True)
+    stored: str = flag("type of the embedding column: float32, float16 or int8", "float32", one_of=STORED)
     embedding_column: str = flag("name of the embedding column", "embedding")
     n_tokens_column: str = flag("name of the column of token counts", "n_tokens")
     truncated_column: str = flag("name of the column that tells truncated texts", "truncated")
-    slice_rows: int = flag("rows per task and per output file", BATCH_ROWS)
+    slice_rows: int = flag("rows per task and per output file", BATCH_ROWS, at_least=1)
     device: str = flag("auto, cpu, cuda or mps", "auto")
-    precision: str = flag("what to compute in: auto, float32, float16, bfloat16 or int8", "auto")
-    workers: int = flag(WORKERS, 1)
+    precision: str = flag("what to compute in: auto, float32, float16, bfloat16 or int8", "auto", one_of=PRECISIONS)
+    workers: int = flag(WORKERS, 1, at_least=1)
     accelerator: str | None = flag(
         "remote runners: the GPU to encode on, as type:nvidia-tesla-t4;count:1;install-nvidia-driver", None
     )
@@ -41,10 +51,11 @@ class EmbedOptions:
     overwrite: bool = flag("replace vectors of another model in the output folder", False, action="store_true")
 
     def __post_init__(self) -> None:
-        for name in ("slice_rows", "workers"):
-            if getattr(self, name) < 1:
-                raise DataError(f"--{name} must be at least 1, got {getattr(self, name)}")
+        super().__post_init__()
         _ = self.resources  # checks itself
+        _ = self.text_format
+        if not all(pattern.strip() for pattern in self.input):
+            raise DataError("an input is empty: expected a file, a folder or a glob. See --input")
         if self.accelerator and self.device != "auto":
             raise DataError(
                 "--accelerator gives a GPU to the workers that encode, and other machines have none: leave --device out"
@@ -56,6 +67,11 @@ class EmbedOptions:
     def resources(self) -> EncodeResources:
         """What the encoding step asks of its machines."""
         return EncodeResources(accelerator=self.accelerator, encode_ram=self.encode_ram, encode_cpus=self.encode_cpus)
+
+    @property
+    def text_format(self) -> TextFormat:
+        """How text files are written."""
+        return TextFormat(encoding=self.encoding, csv_delimiter=self.csv_delimiter)
 
     @property
     def load_options(self) -> dict[str, str]:

@@ -11,7 +11,7 @@ from sbert_core.evaluation.page import render_page
 from sbert_core.evaluation.render import render_json, render_markdown, render_text
 from sbert_core.evaluation.request import Task
 from sbert_core.evaluation.run import evaluate
-from transforms.files import commit
+from transforms.files import check_target, commit
 
 NAME = "evaluation"
 
@@ -24,6 +24,8 @@ def run(options: EvaluateOptions, beam_flags: Sequence[str] = ()) -> dict[str, A
     folder = options.output and options.output.rstrip("/")
     if folder and Path(folder).is_file():  # scores are not worth waiting for if they cannot be written
         raise DataError(f"--output {folder} is a file: give a folder")
+    if folder:
+        check_target(folder)
     task = cast(Task, options.task)  # checked by the options
     evaluations = evaluate(task, options.models, options.data, **options.settings())
     print(render_text(evaluations))

@@ -3,7 +3,7 @@
 import dataclasses
 from typing import Any
 
-from pipelines.flags import flag, parse_condition, parse_range
+from pipelines.flags import JobOptions, flag, parse_condition, parse_range
 from sbert_core.errors import DataError
 
 EXAMPLE = "sbert-beam evaluate --model default --task sts --data sts.tsv --label score --where split=test"
@@ -14,11 +14,11 @@ TASKS = (
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class EvaluateOptions:
+class EvaluateOptions(JobOptions):
     """What the evaluate job can be told."""
 
     model: str = flag("the encoder: a folder, a hub name or `default`; several with commas between")
-    task: str = flag(f"what to score it on: {', '.join(TASKS)}")
+    task: str = flag(f"what to score it on: {', '.join(TASKS)}", one_of=TASKS)
     data: str = flag(
         "rows to score: Parquet, JSONL, TSV or CSV; for retrieval a folder with queries and corpus (id, text) and "
         "relevant (query_id, document_id); for mining texts with ids (id, text)"
@@ -27,19 +27,18 @@ class EvaluateOptions:
     label: str | None = flag("their column of gold scores (sts, health), 0 or 1 (pairs), or classes", None)
     label_range: str | None = flag("least and greatest gold score, as 0,5", None)
     where: str | None = flag("only rows with this value, as split=test", None)
-    limit: int | None = flag("a random sample of so many rows", None, type=int)
+    limit: int | None = flag("a random sample of so many rows", None, at_least=1, type=int)
     group_column: str | None = flag("score its values one by one, and their mean (sts)", None)
     split_column: str | None = flag("which rows are train, dev and test (nli, transfer; default: split)", None)
     pairs: str | None = flag("gold pairs of mining: a file with id_a and id_b", None)
     cross_encoder: str | None = flag("for efficiency (default: an untrained one on the same transformer)", None)
-    sentences: int | None = flag("how many efficiency compares (default: 10,000)", None, type=int)
+    sentences: int | None = flag("how many efficiency compares (default: 10,000)", None, at_least=1, type=int)
     output: str | None = flag("folder for evaluation.json, evaluation.md and evaluation.html", None)
     device: str = flag("auto, cpu, cuda ...", "auto")
-    seed: int = flag("of samples", 0)
+    seed: int = flag("of samples", 0, at_least=0)
 
     def __post_init__(self) -> None:
-        if self.task not in TASKS:
-            raise DataError(f"--task is one of {', '.join(TASKS)}, got {self.task!r}")
+        super().__post_init__()
         if not all(self.models):
             raise DataError(f"--model is a model, or several with commas between, got {self.model!r}")
         self.settings()

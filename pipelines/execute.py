@@ -14,11 +14,10 @@ from apache_beam.options.pipeline_options import (
     StandardOptions,
     TestOptions,
 )
-from apache_beam.portability.api import beam_provision_api_pb2
-from apache_beam.runners.portability.fn_api_runner import fn_runner
 from apache_beam.runners.runner import PipelineResult, PipelineState
-from google.protobuf import struct_pb2
 
+from pipelines import signals
+from pipelines.local_runner import LocalRunner, WorkerLostError
 from sbert_core.errors import DataError, JobError, ModelError
 
 NAMESPACES = ("read", "resume", "encode", "mine")
@@ -43,7 +42,7 @@ def new_pipeline(beam_flags: Sequence[str], workers: int) -> beam.Pipeline:
     runner = options.view_as(StandardOptions).runner
     if runner is None or _LOCAL_RUNNER.fullmatch(runner):
         local = [f"--direct_num_workers={workers}"] + ["--direct_running_mode=multi_processing"] * (workers > 1)
-        return beam.Pipeline(runner=_local_runner(), options=PipelineOptions([*beam_flags, *local]))
+        return beam.Pipeline(runner=LocalRunner(), options=PipelineOptions([*beam_flags, *local]))
     try:
         return beam.Pipeline(options=options)
     except (AttributeError, ImportError, ValueError) as error:  # no such runner, or a flag that it needs is missing
@@ -89,31 +88,59 @@ def _check_endpoint(endpoint: str | None) -> None:
 def execute(root: beam.Pipeline, advice: Callable[[], str]) -> dict[str, Any]:
     """Runs a pipeline and returns our counters; a failure is a JobError, and `advice` tells how to go on."""
     try:
-        result = root.run()
-        result.wait_until_finish()
+        result = _run(root)
+    except WorkerLostError as error:
+        raise JobError(f"{error}{advice()}") from error
     except Exception as error:
         # With wrong data the same command would only fail again.
-        hopeless = isinstance(error, (DataError, ModelError)) or re.search(r"\b(DataError|ModelError)\b", str(error))
-        raise JobError(_reason(error) + ("" if hopeless else advice())) from error
+        is_final = isinstance(error, (DataError, ModelError)) or re.search(r"\b(DataError|ModelError)\b", str(error))
+        raise JobError(_reason(error) + ("" if is_final else advice())) from error
     if result.state != PipelineState.DONE:
         raise JobError(f"the runner ended the job as {result.state}{advice()}")
     return _counters(result)
 
 
-def _local_runner() -> fn_runner.FnApiRunner:
-    """The in-process runner, its worker processes told to be quiet; Beam's own default would look for a download."""
-    options = struct_pb2.Struct()
-    options["default_sdk_harness_log_level"] = "CRITICAL"  # what matters is raised
-    info = beam_provision_api_pb2.ProvisionInfo(pipeline_options=options)
-    return fn_runner.FnApiRunner(provision_info=fn_runner.ExtendedProvisionInfo(info))
+def _run(root: beam.Pipeline) -> PipelineResult:
+    """Runs a pipeline to its end; one that runs elsewhere is cancelled if this process is stopped."""
+    if isinstance(root.runner, LocalRunner):
+        result = root.run()
+        result.wait_until_finish()
+        return result
+    runner = type(root.runner).__name__
+    with signals.on_stop(lambda: f"{runner} may have the job already: look there, and cancel it if it runs"):
+        result = root.run()
+
+    def cancel() -> str:
+        note = _cancel(result, runner)
+        signals.run_exit_handlers()  # Beam may have started a job service, which would be left behind
+        return note
+
+    try:
+        with signals.on_stop(cancel):
+            result.wait_until_finish()
+    except KeyboardInterrupt as error:
+        raise KeyboardInterrupt(_cancel(result, runner)) from error
+    return result
+
+
+def _cancel(result: PipelineResult, runner: str) -> str:
+    """Cancels a job that runs elsewhere, and tells the outcome."""
+    try:
+        result.cancel()
+    except Exception as error:
+        job_id = getattr(result, "job_id", None) or getattr(result, "_job_id", None)
+        name = job_id() if callable(job_id) else job_id
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        return f"the job{f' {name}' if name else ''} goes on at {runner}, cancel it there ({reason})"
+    return "the job was cancelled"
 
 
 def _reason(error: Exception) -> str:
     """The line of a worker's traceback that says what happened; ours before those of the engine around it."""
     lines = [line for line in str(error).splitlines() if re.match(r"[\w.]+(Error|Exception)\b.*: ", line)]
-    ours = [line for line in lines if re.match(r"[\w.]*\b(DataError|ModelError): ", line)]
+    ours = [line for line in lines if re.match(r"[\w.]*\b(DataError|JobError|ModelError): ", line)]
     line = (ours or lines or [f"{type(error).__name__}: {error}"])[-1]
-    return re.sub(r"^[\w.]*\b(DataError|ModelError): | \[while running .*$", "", line).strip()
+    return re.sub(r"^[\w.]*\b(DataError|JobError|ModelError): | \[while running .*$", "", line).strip()
 
 
 def _counters(result: PipelineResult) -> dict[str, Any]:

@@ -2,8 +2,8 @@
 
 import contextlib
 import dataclasses
-import hashlib
 import json
+import math
 import time
 from collections.abc import Sequence
 from importlib.metadata import version
@@ -12,18 +12,23 @@ from typing import Any
 import apache_beam as beam
 from apache_beam.runners.runner import PipelineResult
 
+from pipelines.checks import check_column, check_cross_encoder, check_newest_column, first_task
 from pipelines.execute import execute, new_pipeline
 from pipelines.mine_options import MineOptions
 from pipelines.progress import Progress
-from transforms.corpus import Corpus
+from sbert_core.manifest import Manifest, digest_of
+from transforms.corpus import Corpus, corpus_states
+from transforms.dataset import PublishDatasets, is_current, read_manifest
 from transforms.duplicates import GroupDuplicates
-from transforms.files import commit, delete_folder, delete_leftovers, read_manifest, source_of, withdraw
+from transforms.files import check_target, commit, delete_work
+from transforms.lock import lock_output
 from transforms.mined import WriteNeighbors
 from transforms.neighbors import FindNeighbors, Plan
 from transforms.paraphrases import MineParaphrases
 from transforms.routed import FindRoutedNeighbors
 
 RUN_FIGURES = "_run.json"
+BYTES_PER_NEIGHBOR = 16
 WATCHED_TURNS = 1_000_000  # pairs of blocks; of more the driver keeps no list, and the runner's counters tell
 
 
@@ -52,12 +57,12 @@ def make_find(options: MineOptions) -> FindNeighbors | FindRoutedNeighbors:
     )
 
 
-def build(root: beam.Pipeline, options: MineOptions, facts: dict[str, Any] | None = None) -> None:
+def build(root: beam.Pipeline, options: MineOptions, manifest: Manifest | None = None) -> None:
     """Wires the job into a pipeline, for any runner."""
-    facts = facts or {}
+    manifest = manifest or Manifest()
     mined = root | "FindNeighbors" >> make_find(options)
-    _ = mined | "WriteNeighbors" >> WriteNeighbors(folder=options.folder("neighbors"), facts=facts)
-    _ = mined | "MineParaphrases" >> MineParaphrases(
+    neighbors = mined | "WriteNeighbors" >> WriteNeighbors(folder=options.folder("neighbors"), manifest=manifest)
+    pairs = mined | "MineParaphrases" >> MineParaphrases(
         folder=options.folder("pairs"),
         min_score=options.min_score,
         max_pairs=options.max_pairs,
@@ -66,16 +71,20 @@ def build(root: beam.Pipeline, options: MineOptions, facts: dict[str, Any] | Non
         margin=options.margin,
         max_lexical_overlap=options.max_lexical_overlap,
         cross_encoder=options.cross_encoder,
-        facts=facts,
+        manifest=manifest,
     )
+    drafts = [neighbors, pairs]
     if "duplicates" in options.results:
-        _ = mined | "GroupDuplicates" >> GroupDuplicates(
+        duplicates = mined | "GroupDuplicates" >> GroupDuplicates(
             folder=options.folder("duplicates"),
             min_score=options.duplicate_score,
             keep=options.keep,
             newest_column=options.newest_column,
-            facts=facts,
+            chains=options.duplicate_chains,
+            manifest=manifest,
         )
+        drafts.append(duplicates)
+    _ = tuple(drafts) | "Publish" >> PublishDatasets(expected=len(options.results))
 
 
 def submit(options: MineOptions, beam_flags: Sequence[str] = ()) -> PipelineResult:
@@ -84,34 +93,39 @@ def submit(options: MineOptions, beam_flags: Sequence[str] = ()) -> PipelineResu
     The launcher of a template may do no more, and must leave a job behind even if the result is there already.
     """
     plan = make_find(options).make_plan()
-    return _begin(options, beam_flags, _facts(options, plan.corpora)).run()
+    _check(options, plan)
+    return _wire(options, beam_flags, _manifest(options, plan.corpora)).run()
 
 
 def run(options: MineOptions, beam_flags: Sequence[str] = ()) -> dict[str, Any]:
     """Checks the input, runs the job and returns its figures; what is there already is not done again."""
     start = time.perf_counter()
-    plan = make_find(options).make_plan()
-    facts = _facts(options, plan.corpora)
-    kept = all(source_of(options.folder(name)) == facts["source"] for name in options.results)
-    if not kept:
-        work = options.folder("_mine")
-        root = _begin(options, beam_flags, facts)
-        with _progress(options, plan):
-            counters = execute(root, lambda: f". What was compared is safe in {work}: the same command goes on from it")
-        commit(f"{options.folder('neighbors')}/{RUN_FIGURES}", json.dumps({"counters": counters}, indent=2).encode())
-        delete_folder(work)
+    with lock_output(options.output, "mine"):
+        plan = make_find(options).make_plan()
+        manifest = _manifest(options, plan.corpora)
+        kept = all(is_current(options.folder(name), str(manifest.source)) for name in options.results)
+        if not kept:
+            _check(options, plan)
+            work = options.folder("_mine")
+            root = _wire(options, beam_flags, manifest)
+            with _progress(options, plan):
+                advice = f". What was compared is safe in {work}: the same command goes on from it"
+                counters = execute(root, lambda: advice)
+            figures_path = f"{options.folder('neighbors')}/{RUN_FIGURES}"
+            commit(figures_path, json.dumps({"counters": counters}, indent=2).encode())
+            delete_work(work)
     manifests = {name: read_manifest(options.folder(name)) for name in options.results}
-    for name, manifest in manifests.items():
-        delete_leftovers(options.folder(name), keep=[part["name"] for part in manifest["parts"]])
     figures: dict[str, Any] = {
         "rows": sum(corpus.rows for corpus in plan.corpora),
-        "neighbors": manifests["neighbors"]["rows"],
-        "pairs": manifests["pairs"]["rows"],
+        "neighbors": manifests["neighbors"].rows,
+        "pairs": manifests["pairs"].rows,
     }
     if "duplicates" in manifests:
-        figures["duplicates"] = manifests["duplicates"]["rows"]
-        figures["groups"] = manifests["duplicates"]["groups"]
-    if isinstance(audit := manifests["neighbors"]["audit"], dict) and audit["recall"] is not None:
+        figures["duplicates"] = manifests["duplicates"].rows
+        figures["groups"] = manifests["duplicates"].groups
+        if saturated := manifests["duplicates"].saturated_rows:
+            figures["incomplete groups"] = f"at most {saturated}: mine with a larger --top_k"
+    if isinstance(audit := manifests["neighbors"].audit, dict) and audit["recall"] is not None:
         low, high = audit["interval_95"]
         figures["recall"] = f"{audit['recall']:.3f} ({low:.3f} to {high:.3f}) of neighbours over {audit['min_score']}"
     figures["kept from before"] = "yes" if kept else "no"
@@ -119,23 +133,34 @@ def run(options: MineOptions, beam_flags: Sequence[str] = ()) -> dict[str, Any]:
     return figures | {f"{name}/": options.folder(name) for name in options.results}
 
 
-def _begin(options: MineOptions, beam_flags: Sequence[str], facts: dict[str, Any]) -> beam.Pipeline:
-    """The pipeline of the job, ready to run; results of an earlier run are taken back."""
+def _check(options: MineOptions, plan: Plan) -> None:
+    """Finds what would otherwise fail when much is done already."""
+    corpus = plan.corpora[0]
+    if corpus.rows:
+        check_column("newest_column", options.newest_column, corpus.columns, corpus.name)
+        check_newest_column(options.newest_column, first_task(corpus))
+    check_cross_encoder(options.cross_encoder)
+    # A score and a place of each neighbour, stored once for workers and once as the result.
+    places = corpus.rows * plan.k if options.neighbor_floor == -math.inf else 0
+    check_target(options.output, places * BYTES_PER_NEIGHBOR)
+
+
+def _wire(options: MineOptions, beam_flags: Sequence[str], manifest: Manifest) -> beam.Pipeline:
+    """The pipeline of the job, ready to run."""
     root = new_pipeline(beam_flags, options.workers)
-    build(root, options, facts)
-    for name in options.results:
-        withdraw(options.folder(name))
+    build(root, options, manifest)
     return root
 
 
-def _facts(options: MineOptions, corpora: Sequence[Corpus]) -> dict[str, Any]:
-    """What the manifests say of the results; nothing that depends on when or where they were made."""
+def _manifest(options: MineOptions, corpora: Sequence[Corpus]) -> Manifest:
+    """What the manifests of the results have in common; nothing that depends on when or where they were made."""
     how = ("input", "output", "other", "workers", "block_rows")
     settings = {name: value for name, value in dataclasses.asdict(options).items() if name not in how}
     digests = [corpus.digest for corpus in corpora]
-    source = hashlib.sha256(json.dumps([digests, settings], sort_keys=True).encode()).hexdigest()
     versions = {package: version(package) for package in ("sbert-beam", "torch", "pyarrow")}
-    return {"settings": settings, "source": source, "versions": versions}
+    return Manifest(
+        settings=settings, source=digest_of(digests, settings), corpora=corpus_states(corpora), versions=versions
+    )
 
 
 def _progress(options: MineOptions, plan: Plan) -> contextlib.AbstractContextManager[Any]:
@@ -144,4 +169,4 @@ def _progress(options: MineOptions, plan: Plan) -> contextlib.AbstractContextMan
     if options.index != "exact" or len(left) * len(right) > WATCHED_TURNS:
         return contextlib.nullcontext()
     cosines = {f"turn-{i:06d}-{j:06d}.npz": left[i].rows * right[j].rows for i, j in plan.turns}
-    return Progress("mine", plan.work, cosines, pattern="turn-*", unit="cosines")
+    return Progress("mine", plan.work, cosines, unit="cosines")

@@ -2,53 +2,73 @@
 
 import dataclasses
 import math
+from collections.abc import Sequence
 
-from pipelines.flags import WORKERS, flag
+from pipelines.flags import WORKERS, JobOptions, flag
 from sbert_core.errors import DataError
 
+INDEXES = ("exact", "routed")
+PAIRINGS = ("all", "within", "across")  # those of transforms.neighbors, which takes seconds to import
+KEEP_RULES = ("first", "longest", "newest")  # those of transforms.duplicates
 EXAMPLE = "sbert-beam mine --input out/embeddings --output out --min_score 0.8"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class MineOptions:
+class MineOptions(JobOptions):
     """What the mine job can be told."""
 
-    input: str = flag("the result of an embed job, or a glob of Parquet files with ids, texts and vectors")
+    input: str | Sequence[str] = flag(
+        "results of embed jobs, or globs of Parquet files with ids, texts and vectors: together one corpus", nargs="+"
+    )
     output: str = flag("folder for the results: neighbors/, pairs/ and duplicates/ go below it")
-    other: str | None = flag("a second corpus: mine pairs across the two instead of within the first", None)
-    top_k: int = flag("neighbours per row", 32)
-    min_neighbor_score: float = flag("leave out neighbours with a lower cosine (-1: keep all k); faster", -1.0)
-    min_score: float = flag("least cosine of a pair", 0.75)
-    max_pairs: int = flag("keep only the best pairs", 500_000)
+    other: str | Sequence[str] | None = flag(
+        "a second corpus: mine pairs across the two instead of within the first", None, nargs="+"
+    )
+    top_k: int = flag("neighbours per row", 32, at_least=1)
+    min_neighbor_score: float = flag(
+        "leave out neighbours with a lower cosine (-1: keep all k); faster", -1.0, between=(-1, 1), kind="a cosine"
+    )
+    min_score: float = flag("least cosine of a pair", 0.75, between=(-1, 1), kind="a cosine")
+    max_pairs: int = flag("keep only the best pairs", 500_000, at_least=0)
     mutual: bool = flag("only pairs of rows that are in each other's top k", False, action="store_true")
     strict: bool = flag("no row in more than top_k pairs", False, action="store_true")
     margin: bool = flag("score pairs by the ratio to their neighbourhoods", False, action="store_true")
-    max_lexical_overlap: float = flag("leave out pairs that share more of their words (Jaccard, 0 to 1)", 1.0)
+    max_lexical_overlap: float = flag(
+        "leave out pairs that share more of their words (Jaccard, 0 to 1)", 1.0, between=(0, 1)
+    )
     cross_encoder: str | None = flag("a sequence-classification model that scores the pairs in the end", None)
     group_column: str | None = flag("a column whose values say which rows to compare, with --pairing", None)
-    pairing: str = flag("all, or only rows within or across values of --group_column", "all")
-    duplicate_score: float = flag("least cosine of near-identical rows", 0.95)
-    keep: str = flag("which duplicate to keep: first (by id), longest or newest", "first")
+    pairing: str = flag("all, or only rows within or across values of --group_column", "all", one_of=PAIRINGS)
+    duplicate_score: float = flag(
+        "least cosine of a duplicate to the row that is kept instead of it", 0.95, between=(-1, 1), kind="a cosine"
+    )
+    keep: str = flag("which rows to keep first: first (by id), longest or newest", "first", one_of=KEEP_RULES)
     newest_column: str | None = flag("the column that says which row is newest", None)
-    index: str = flag("exact, or routed: compare only within cells, and measure what was missed", "exact")
-    routes: int = flag("routed: cells that each row is sent to", 3)
-    cells: int = flag("routed: number of cells (0: as suits the corpus)", 0)
-    audit_rows: int = flag("routed: rows whose neighbours are checked against the exact answer", 1000)
+    duplicate_chains: bool = flag(
+        "join all rows that a chain of duplicates connects, however different its ends", False, action="store_true"
+    )
+    index: str = flag(
+        "exact, or routed: compare only within cells, and measure what was missed", "exact", one_of=INDEXES
+    )
+    routes: int = flag("routed: cells that each row is sent to", 3, at_least=1)
+    cells: int = flag("routed: number of cells (0: as suits the corpus)", 0, at_least=0)
+    audit_rows: int = flag("routed: rows whose neighbours are checked against the exact answer", 1000, at_least=1)
     embedding_column: str | None = flag("name of the embedding column, if it is not the embed job's", None)
-    block_rows: int = flag("rows compared at once", 8192)
-    workers: int = flag(WORKERS, 1)
+    block_rows: int = flag("rows compared at once", 8192, at_least=1)
+    workers: int = flag(WORKERS, 1, at_least=1)
 
     def __post_init__(self) -> None:
-        for name in ("top_k", "block_rows", "workers"):
-            if getattr(self, name) < 1:
-                raise DataError(f"--{name} must be at least 1, got {getattr(self, name)}")
-        for name in ("min_score", "min_neighbor_score", "duplicate_score"):
-            if not -1 <= getattr(self, name) <= 1:
-                raise DataError(f"--{name} is a cosine, between -1 and 1; got {getattr(self, name)}")
-        if self.index not in ("exact", "routed"):
-            raise DataError(f"--index is exact or routed, got {self.index!r}")
+        super().__post_init__()
+        if (self.pairing == "all") != (self.group_column is None):
+            raise DataError("--group_column and --pairing within or across belong together: give both or neither")
+        if (self.keep == "newest") != (self.newest_column is not None):
+            raise DataError("--keep newest and --newest_column belong together: give both or neither")
+        if self.other and self.index == "routed":
+            raise DataError("--index routed works within one corpus: leave out --other, or use the exact index")
         if self.min_neighbor_score > self.min_score:
             raise DataError("--min_neighbor_score is above --min_score: pairs are made of neighbours")
+        if self.min_neighbor_score > self.duplicate_score and "duplicates" in self.results:
+            raise DataError("--min_neighbor_score is above --duplicate_score: duplicates are made of neighbours")
         if self.margin and self.min_neighbor_score > -1:
             raise DataError("--margin is about all neighbours: leave out --min_neighbor_score")
 

@@ -1,14 +1,15 @@
 """What a person sees while a local job runs."""
 
-import posixpath
 import sys
 import threading
 import time
+from collections.abc import Callable
 from types import TracebackType
+from typing import Any
 
 from tqdm import tqdm
 
-from transforms.files import match
+from transforms.files import list_folder
 
 _POLL_SECONDS = 0.5
 _LOG_SECONDS = 15.0
@@ -17,13 +18,19 @@ _LOG_SECONDS = 15.0
 class Progress:
     """Watches a folder fill with files: a bar on a terminal, a line now and then elsewhere.
 
-    `expected` maps the name of each file to how many units of work it stands for.
+    `expected` maps the key of each file to how many units of work it stands for; `key` gives the key of a file name.
     """
 
     def __init__(
-        self, label: str, folder: str, expected: dict[str, int], pattern: str = "*.parquet", unit: str = "rows"
+        self,
+        label: str,
+        folder: str,
+        expected: dict[Any, int],
+        key: Callable[[str], Any] = str,
+        unit: str = "rows",
     ) -> None:
-        self._files = f"{folder}/{pattern}"
+        self._folder = folder
+        self._key = key
         self._unit = unit
         self._expected = expected
         self._total = sum(expected.values())
@@ -44,10 +51,10 @@ class Progress:
     def done(self) -> int:
         """Units of the files that are there."""
         try:
-            names = {posixpath.basename(path) for path in match(self._files)}
-        except Exception:  # the folder may not be there yet; progress must never stop a job
+            found = {self._key(name) for name in list_folder(self._folder)}
+        except Exception:  # progress must never stop a job
             return 0
-        return sum(units for name, units in self._expected.items() if name in names)
+        return sum(units for key, units in self._expected.items() if key in found)
 
     def _watch(self) -> None:
         first, logged, start = self.done(), time.monotonic(), time.monotonic()

@@ -2,18 +2,18 @@
 
 import dataclasses
 
-from pipelines.flags import flag
+from pipelines.flags import JobOptions, flag
 
 EXAMPLE = "sbert-beam report --input out"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ReportOptions:
+class ReportOptions(JobOptions):
     """What the report job can be told."""
 
     input: str = flag("the folder that holds the results of the other jobs")
     output: str | None = flag("the file to write; without it report.html in that folder", None)
-    title: str = flag("the heading of the page", "Corpus report")
+    title: str = flag("the heading of the page", "Corpus report", may_be_empty=True)
 
     @property
     def path(self) -> str:

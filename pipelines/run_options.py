@@ -3,31 +3,40 @@
 import dataclasses
 from collections.abc import Sequence
 
+from pipelines.cluster_options import ClusterOptions
 from pipelines.embed_options import EmbedOptions
-from pipelines.flags import WORKERS, flag, same_flag
+from pipelines.flags import WORKERS, JobOptions, flag, same_flag
+from pipelines.mine_options import MineOptions
 from sbert_core.schema import TEXT
 
 EXAMPLE = "sbert-beam run --input 'sentences/*.parquet' --output out"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class RunOptions:
+class RunOptions(JobOptions):
     """What `run` can be told; the jobs one by one can be told more."""
 
-    input: Sequence[str] = flag("globs, folders or manifests of .parquet, .jsonl, .csv or .txt files", nargs="+")
+    input: Sequence[str] = same_flag(EmbedOptions, "input")
     output: str = flag("folder for the results of all jobs and report.html")
     model: str = flag("default, a folder, a URI (gs://, s3://) or a hub name", "default")
     text_column: str = flag("the column to encode", TEXT)
     id_column: str | None = flag("the column that names a row; without it `id`, made up if it is not there", None)
-    top_k: int = flag("neighbours per row", 32)
-    min_score: float = flag("least cosine of a pair", 0.75)
-    index: str = flag("exact or routed", "exact")
-    algorithm: str = flag("how to cluster: see sbert-beam cluster --help", "leiden")
+    csv_delimiter: str = same_flag(EmbedOptions, "csv_delimiter")
+    encoding: str = same_flag(EmbedOptions, "encoding")
+    skip_bad_files: bool = same_flag(EmbedOptions, "skip_bad_files")
+    top_k: int = same_flag(MineOptions, "top_k")
+    min_score: float = same_flag(MineOptions, "min_score")
+    index: str = same_flag(MineOptions, "index")
+    cross_encoder: str | None = same_flag(MineOptions, "cross_encoder")
+    duplicate_score: float = same_flag(MineOptions, "duplicate_score")
+    keep: str = same_flag(MineOptions, "keep")
+    newest_column: str | None = same_flag(MineOptions, "newest_column")
+    algorithm: str = same_flag(ClusterOptions, "algorithm")
     labels_column: str | None = flag("a column of true labels to measure clusters against", None)
     time_column: str | None = flag("a column of times: also tell terms over time", None)
-    title: str = flag("the heading of the report", "Corpus report")
+    title: str = flag("the heading of the report", "Corpus report", may_be_empty=True)
     device: str = flag("auto, cpu, cuda or mps", "auto")
-    workers: int = flag(WORKERS, 1)
+    workers: int = flag(WORKERS, 1, at_least=1)
     accelerator: str | None = same_flag(EmbedOptions, "accelerator")
     encode_ram: str | None = same_flag(EmbedOptions, "encode_ram")
     encode_cpus: int = same_flag(EmbedOptions, "encode_cpus")

@@ -9,15 +9,19 @@ from typing import Any
 import apache_beam as beam
 import pyarrow as pa
 
-from pipelines import embed
+from pipelines import embed, signals
+from pipelines.checks import check_cross_encoder
 from pipelines.embed_options import EmbedOptions
 from pipelines.execute import execute, new_pipeline
 from pipelines.search_options import SearchOptions
 from sbert_core.encoder import SentenceEncoder
 from sbert_core.errors import DataError
+from sbert_core.manifest import Manifest
 from transforms.corpus import Corpus, open_corpus, rank_rows
+from transforms.dataset import PublishDatasets, folder_of, read_manifest
 from transforms.encode import EncodeSentences
-from transforms.files import MANIFEST, delete_folder, delete_leftovers, read_manifest, withdraw
+from transforms.files import check_target, delete_work
+from transforms.lock import lock_output
 from transforms.search import SearchCorpus, describe_hits, search_here
 
 TEXT_WIDTH = 100
@@ -37,7 +41,7 @@ def run(
 
 def _make_encode(options: SearchOptions, corpus: Corpus) -> EncodeSentences:
     """Encodes queries with the model of the corpus, and with its prompt for queries if it has one."""
-    model = options.model or read_manifest(options.corpus.removesuffix(MANIFEST).rstrip("/"))["model"]
+    model = options.model or _model_of(options.corpus)
     encoder = SentenceEncoder.load(model, **options.load_options)
     if corpus.rows and encoder.fingerprint != corpus.fingerprint:
         raise DataError(
@@ -57,6 +61,13 @@ def _make_encode(options: SearchOptions, corpus: Corpus) -> EncodeSentences:
     )
 
 
+def _model_of(corpus: str) -> str:
+    model = read_manifest(folder_of(corpus)).model
+    if model is None:
+        raise DataError(f"{corpus} does not say which model made it: see --model")
+    return model
+
+
 def _search_text(
     options: SearchOptions, corpus: Corpus, encode: EncodeSentences, beam_flags: Sequence[str]
 ) -> dict[str, Any]:
@@ -64,11 +75,12 @@ def _search_text(
     encoded = encoder.encode([options.queries], details=True, prompt=encode.prompt, prompt_name=encode.prompt_name)
     scratch = tempfile.mkdtemp()
     try:
-        corpus = rank_rows(corpus, scratch)
-        best = search_here(encoded.embeddings, corpus, options.top_k)
-        hits = describe_hits(
-            best, pa.array(["query"]), pa.chunked_array([[options.queries]]), corpus, options.cross_encoder
-        )
+        with signals.on_stop(lambda: shutil.rmtree(scratch, ignore_errors=True)):
+            corpus = rank_rows(corpus, scratch)
+            best = search_here(encoded.embeddings, corpus, options.top_k)
+            hits = describe_hits(
+                best, pa.array(["query"]), pa.chunked_array([[options.queries]]), corpus, options.cross_encoder
+            )
     finally:
         shutil.rmtree(scratch)
     for hit in hits.to_pylist():
@@ -81,6 +93,8 @@ def _search_text(
 def _search_files(
     options: SearchOptions, corpus: Corpus, encode: EncodeSentences, beam_flags: Sequence[str]
 ) -> dict[str, Any]:
+    check_cross_encoder(options.cross_encoder)
+    check_target(options.folder)
     queries = f"{options.folder}/queries"
     embed_options = EmbedOptions(
         input=[options.queries],
@@ -94,19 +108,18 @@ def _search_files(
         workers=options.workers,
         overwrite=True,
     )
-    asked = embed.run(embed_options, beam_flags, encode)
-    withdraw(options.folder)
-    root = new_pipeline(beam_flags, options.workers)
-    build(root, options, queries)
-    execute(root, lambda: f". The queries are encoded in {queries}: the same command goes on from there")
-    delete_folder(f"{options.folder}/_work")
+    with lock_output(str(options.output), "search"):
+        asked = embed.run(embed_options, beam_flags, encode)
+        root = new_pipeline(beam_flags, options.workers)
+        build(root, options, queries)
+        execute(root, lambda: f". The queries are encoded in {queries}: the same command goes on from there")
+        delete_work(f"{options.folder}/_work")
     manifest = read_manifest(options.folder)
-    delete_leftovers(options.folder, keep=[part["name"] for part in manifest["parts"]])
     return {
         "queries": asked["embedded"],
         "rejected": asked["rejected"],
         "rows searched": corpus.rows,
-        "found": manifest["rows"],
+        "found": manifest.rows,
         "search/": options.folder,
     }
 
@@ -114,7 +127,7 @@ def _search_files(
 def build(root: beam.Pipeline, options: SearchOptions, queries: str) -> None:
     """Wires the search with queries that are encoded into a pipeline, for any runner."""
     settings = {"top_k": options.top_k, "cross_encoder": options.cross_encoder}
-    _ = root | "SearchCorpus" >> SearchCorpus(
+    draft = root | "SearchCorpus" >> SearchCorpus(
         queries=f"{queries}/embeddings",
         corpus=options.corpus,
         folder=options.folder,
@@ -123,5 +136,6 @@ def build(root: beam.Pipeline, options: SearchOptions, queries: str) -> None:
         cross_encoder=options.cross_encoder,
         block_rows=options.block_rows,
         workers=options.workers,
-        facts={"settings": settings},
+        manifest=Manifest(settings=settings),
     )
+    _ = (draft,) | "Publish" >> PublishDatasets(expected=1)

@@ -3,41 +3,40 @@
 import dataclasses
 from typing import Any
 
-from pipelines.flags import WORKERS, flag
+from pipelines.embed_options import PRECISIONS
+from pipelines.flags import WORKERS, JobOptions, flag
 from sbert_core.errors import DataError
 
 EXAMPLE = "sbert-beam search --queries 'where is my parcel' --corpus out/embeddings"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class SearchOptions:
+class SearchOptions(JobOptions):
     """What the search job can be told."""
 
     queries: str = flag("a text, or files of queries as the embed job reads them")
     corpus: str = flag("the result of an embed job")
     output: str | None = flag("folder for the result of files of queries: search/ goes below it", None)
-    top_k: int = flag("rows to find for each query", 10)
+    top_k: int = flag("rows to find for each query", 10, at_least=1)
     model: str | None = flag("the model that made the corpus, if it is not where it was then", None)
     prompt_name: str | None = flag("one of the model's prompts for the queries; `query` if it has that", None)
-    prompt: str | None = flag("a text put before each query", None)
+    prompt: str | None = flag("a text put before each query", None, may_be_empty=True)
     text_column: str = flag("the column of the queries", "text")
     id_column: str | None = flag("the column that names a query; without it `id`, made up if it is not there", None)
     cross_encoder: str | None = flag("a sequence-classification model that orders what was found", None)
     device: str = flag("auto, cpu, cuda or mps", "auto")
     precision: str = flag(
-        "what to compute in, the same as for the corpus: auto, float32, float16, bfloat16 or int8", "auto"
+        "what to compute in, the same as for the corpus: auto, float32, float16, bfloat16 or int8",
+        "auto",
+        one_of=PRECISIONS,
     )
-    block_rows: int = flag("rows compared at once", 8192)
-    workers: int = flag(WORKERS, 1)
+    block_rows: int = flag("rows compared at once", 8192, at_least=1)
+    workers: int = flag(WORKERS, 1, at_least=1)
 
     def __post_init__(self) -> None:
-        for name in ("top_k", "block_rows", "workers"):
-            if getattr(self, name) < 1:
-                raise DataError(f"--{name} must be at least 1, got {getattr(self, name)}")
+        super().__post_init__()
         if self.is_files and self.output is None:
             raise DataError("files of queries need a folder for the result: see --output")
-        if not self.queries.strip():
-            raise DataError("the query is empty: see --queries")
 
     @property
     def is_files(self) -> bool:

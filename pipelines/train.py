@@ -1,7 +1,9 @@
 """The train job: labelled or plain text to an encoder; no pipeline is needed."""
 
 import os
+import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, cast
 
 from pipelines.train_options import TrainOptions
@@ -10,12 +12,14 @@ from sbert_core.training.cross_encoder import Kind, train_cross_encoder
 from sbert_core.training.examples import Examples, read_examples
 from sbert_core.training.loop import train
 from sbert_core.training.plan import TrainPlan
+from transforms.files import check_target
 
 
 def run(options: TrainOptions, beam_flags: Sequence[str] = ()) -> dict[str, Any]:
     """Trains as told and returns the figures; Beam's flags mean nothing here and are refused."""
     if beam_flags:
         raise DataError(f"train runs no pipeline: {beam_flags[0]} has no effect here")
+    check_target(options.output, 2 * _model_bytes(options.model))  # the model, and its last or best state
     if options.cross_encoder:
         return _run_cross_encoder(options)
     changes = options.changes()
@@ -24,6 +28,9 @@ def run(options: TrainOptions, beam_flags: Sequence[str] = ()) -> dict[str, Any]
     if os.environ.get("RANK", "0") != "0":  # of several processes, the first tells
         return {}
     figures = {name: result[name] for name in ("rows", "steps", "seconds")} | {"loss": round(result["loss"], 4)}
+    for reason, count in result.get("left_out", {}).items():
+        figures["rows left out"] = figures.get("rows left out", 0) + count
+        print(f"{count:,} rows left out of {reason}", file=sys.stderr)
     if "dev" in result:
         dev = result["dev"]
         figures |= {
@@ -31,6 +38,12 @@ def run(options: TrainOptions, beam_flags: Sequence[str] = ()) -> dict[str, Any]
             f"dev {dev['metric']} at best": f"{dev['best']:.4f} (step {dev['best_step']})",
         }
     return {**figures, "kept from before": "yes" if result["kept"] else "no", "model": plan.output}
+
+
+def _model_bytes(model: str | None) -> int:
+    """What a model folder takes; nothing is known yet of a model that has to be fetched."""
+    folder = Path(model or "")
+    return sum(path.stat().st_size for path in folder.glob("*.safetensors")) if model and folder.is_dir() else 0
 
 
 def _run_cross_encoder(options: TrainOptions) -> dict[str, Any]:

@@ -3,14 +3,14 @@
 import dataclasses
 from typing import Any
 
-from pipelines.flags import flag, parse_condition, parse_range
+from pipelines.flags import JobOptions, flag, parse_condition, parse_range
 from sbert_core.errors import DataError
 
 EXAMPLE = "sbert-beam train --model default --data pairs.tsv --columns question,answer --output tuned"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class TrainOptions:
+class TrainOptions(JobOptions):
     """What the train job can be told. Flags go before what the plan in --config says."""
 
     output: str = flag("folder for the trained model, which --model of the other jobs takes")
@@ -31,15 +31,16 @@ class TrainOptions:
     dev_where: str | None = flag("only rows with this value", None)
     cross_encoder: str | None = flag("train a cross-encoder instead, on labels that are score, binary or class", None)
     pooling: str | None = flag("cls, mean, max ..., instead of the model's own", None)
-    keep_layers: int | None = flag("begin with this many of the model's layers", None, type=int)
-    epochs: int | None = flag("how often each row is seen (default: 1)", None, type=int)
-    max_steps: int | None = flag("end earlier", None, type=int)
-    batch_size: int | None = flag("rows per step (default: 16)", None, type=int)
-    learning_rate: float | None = flag("the highest (default: 2e-5)", None, type=float)
-    seed: int | None = flag("of weights, order and dropout (default: 0)", None, type=int)
+    keep_layers: int | None = flag("begin with this many of the model's layers", None, at_least=1, type=int)
+    epochs: int | None = flag("how often each row is seen (default: 1)", None, at_least=1, type=int)
+    max_steps: int | None = flag("end earlier", None, at_least=1, type=int)
+    batch_size: int | None = flag("rows per step (default: 16)", None, at_least=1, type=int)
+    learning_rate: float | None = flag("the highest (default: 2e-5)", None, above=0, type=float)
+    seed: int | None = flag("of weights, order and dropout (default: 0)", None, at_least=0, type=int)
     device: str | None = flag("auto, cpu, cuda ...", None)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.config is None and (self.model is None or self.data is None):
             raise DataError("say what to train and from what: --config plan.yaml, or --model and --data")
         if self.cross_encoder not in (None, "score", "binary", "class"):

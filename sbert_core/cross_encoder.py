@@ -16,9 +16,9 @@ from sbert_core.cross_folder import choose_activation, read_cross_encoder, write
 from sbert_core.encoder import choose_device
 from sbert_core.errors import ModelError, TextError
 from sbert_core.fingerprint import fingerprint
-from sbert_core.folder import EncoderParts
+from sbert_core.folder import EncoderParts, read_prompts
 from sbert_core.forward import batch_end
-from sbert_core.safety import read_json
+from sbert_core.safety import read_object, refuse_damage
 from sbert_core.source import find_model
 from sbert_core.tokenization import MAX_CHARACTERS
 from sbert_core.transformer import Transformer
@@ -71,9 +71,15 @@ class CrossEncoder:
         )
         body = read_cross_encoder(folder, max_length, allow_pickle=allow_pickle, allow_code=allow_code)
         path = folder / "config_sentence_transformers.json"
-        settings = read_json(path) if path.exists() else {}
-        prompt = settings.get("prompts", {}).get(settings.get("default_prompt_name")) or ""
-        return cls(body, choose_activation(folder, body.model.config, settings), prompt=prompt, device=device)
+        settings = read_object(path) if path.exists() else {}
+        prompts, default = read_prompts(folder)
+        with refuse_damage(folder, "score a pair"):
+            activation = choose_activation(folder, body.model.config, settings)
+            encoder = cls(body, activation, prompt=prompts.get(default or "", ""), device=device)
+            # A configuration may be well-formed and yet nothing that can be computed with.
+            if not np.isfinite(encoder.predict([("a text", "another")])).all():
+                raise ModelError(f"{folder} gives a score that is not finite: its weights are damaged")
+        return encoder
 
     @classmethod
     def begin(

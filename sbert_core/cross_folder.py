@@ -14,8 +14,18 @@ import torch
 import transformers
 
 from sbert_core.errors import ModelError
-from sbert_core.safety import check_folder, inner_path, read_json
-from sbert_core.transformer import Transformer, quiet
+from sbert_core.safety import (
+    check_folder,
+    inner_path,
+    read_json,
+    read_object,
+    refuse_damage,
+    required,
+    setting,
+    share_files,
+)
+from sbert_core.transformer import Transformer, load_tokenizer, quiet
+from sbert_core.weights import check_finite, check_fits
 
 # Where torch keeps what a folder may name. Names are compared, never imported.
 _ACTIVATION_PATHS = {"sigmoid": "torch.nn.modules.activation.Sigmoid", "identity": "torch.nn.modules.linear.Identity"}
@@ -34,17 +44,29 @@ def read_cross_encoder(
     """Reads a trained cross-encoder, or, if there are `labels`, an encoder that gets a head for them."""
     if max_length is not None and max_length < 1:
         raise ModelError(f"max_length must be at least 1, got {max_length}")
+    with refuse_damage(folder):
+        return _read(folder, max_length, labels, allow_pickle, allow_code)
+
+
+def _read(
+    folder: Path, max_length: int | None, labels: Sequence[str] | None, allow_pickle: bool, allow_code: bool
+) -> Transformer:
     if (folder / "modules.json").exists():
         modules = read_json(folder / "modules.json")
-        kinds = [entry["type"].rpartition(".")[2] for entry in modules]
+        if not isinstance(modules, list) or not all(isinstance(entry, dict) for entry in modules):
+            raise ModelError(f"{folder / 'modules.json'} is not a list of modules: download it again")
+        path = folder / "modules.json"
+        kinds = [required(path, entry, "type", str).rpartition(".")[2] for entry in modules]
         if labels is None and kinds != ["Transformer"]:
             raise ModelError(f"{folder} is made of {kinds}: expected one Transformer with a classification head")
         if kinds[:1] != ["Transformer"]:
             raise ModelError(f"{folder} is made of {kinds}: expected a Transformer, which can read two texts at once")
-        folder = inner_path(folder, modules[0]["path"])
+        folder = inner_path(folder, modules[0].get("path"))
     if not (folder / "config.json").exists():
         raise ModelError(f"{folder} has no config.json: it is not a model folder")
-    architectures = read_json(folder / "config.json").get("architectures") or []
+    architectures = read_object(folder / "config.json").get("architectures") or []
+    if not isinstance(architectures, list) or not all(isinstance(name, str) for name in architectures):
+        raise ModelError(f"{folder / 'config.json'}: 'architectures' must be a list of names")
     headless = architectures and not any(name.endswith("ForSequenceClassification") for name in architectures)
     if labels is None and headless:
         raise ModelError(
@@ -58,14 +80,12 @@ def read_cross_encoder(
         numbers = {label: number for number, label in enumerate(labels)}
         head = {"num_labels": len(labels), "id2label": dict(enumerate(labels)), "label2id": numbers}
         weights |= head | {"ignore_mismatched_sizes": True}  # a head for other labels is learned anew
-    try:
-        with quiet():
-            load_model = transformers.AutoModelForSequenceClassification.from_pretrained
-            model, info = load_model(folder, **weights, **local, output_loading_info=True)
-            tokenizer = transformers.AutoTokenizer.from_pretrained(folder, **local)
-    except Exception as error:  # transformers, tokenizers and safetensors each raise their own
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise ModelError(f"{folder} cannot be loaded as a sequence-classification model: {reason}") from error
+    with refuse_damage(folder, "be loaded as a sequence-classification model"), quiet():
+        model_class = transformers.AutoModelForSequenceClassification
+        if not allow_code:  # whose code says what it builds
+            config = transformers.AutoConfig.from_pretrained(folder, **local)
+            check_fits(folder, config, model_class, new_head=labels is not None)
+        model, info = model_class.from_pretrained(folder, **weights, **local, output_loading_info=True)
     # transformers has made them up at random.
     missing = set(info["missing_keys"]) | {key for key, *_ in info["mismatched_keys"]}
     if labels is not None:  # the head, to which a pooler belongs, is to be learned
@@ -77,21 +97,24 @@ def read_cross_encoder(
             f"{folder}: the weights lack {len(missing)} tensors of {type(model).__name__}, "
             f"{min(missing)!r} among them: expected {expected}"
         )
+    check_finite(folder, model)
+    with quiet():
+        tokenizer = load_tokenizer(folder, len(model.get_input_embeddings().weight), allow_code)
     path = folder / "sentence_bert_config.json"
-    config = read_json(path) if path.exists() else {}
-    limit, lower_case = max_length or config.get("max_seq_length"), config.get("do_lower_case") or False
-    return Transformer(model, tokenizer, limit, lower_case)
+    own = read_object(path) if path.exists() else {}
+    limit = max_length or setting(path, own, "max_seq_length", int, None)
+    return Transformer(model, tokenizer, limit, setting(path, own, "do_lower_case", bool, False) or False)
 
 
 def choose_activation(folder: Path, config: Any, settings: dict[str, Any]) -> str:
     """The activation that a folder asks for in whichever release's way, or the usual one for its labels."""
     newer, older = _pop_notes(config)
-    path = settings.get("activation_fn") or newer.get("activation_fn") or older
+    path = settings.get("activation_fn") or (newer if isinstance(newer, dict) else {}).get("activation_fn") or older
     if path is None:
         return "sigmoid" if config.num_labels == 1 else "identity"
     if str(path) not in _ACTIVATIONS:
         raise ModelError(f"{folder} asks for the activation {path!r}: expected torch.nn's Sigmoid or Identity")
-    return _ACTIVATIONS[path]
+    return _ACTIVATIONS[str(path)]
 
 
 def _pop_notes(config: Any) -> tuple[dict[str, Any], Any]:
@@ -144,3 +167,4 @@ def _write_files(folder: Path, body: Transformer, activation: str, prompt: str) 
     }
     for name, content in files.items():
         (folder / name).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+    share_files(folder)

@@ -18,7 +18,9 @@ from sbert_core.forward import Forward, PackedForward, PaddedForward, StaticForw
 from sbert_core.heads import Normalize
 from sbert_core.int8 import int8_linear
 from sbert_core.packed import PackedTransformer, float_linear
+from sbert_core.prompts import document_prompt, query_prompt
 from sbert_core.quantization import OutputPrecision, quantize
+from sbert_core.safety import refuse_damage
 from sbert_core.source import find_model
 from sbert_core.static import StaticEmbedding
 from sbert_core.tokenization import TokenizedTexts
@@ -109,7 +111,17 @@ class SentenceEncoder:
         if normalize is not None:
             heads = [head for head in parts.heads if not isinstance(head, Normalize)]
             parts = dataclasses.replace(parts, heads=(*heads, Normalize()) if normalize else tuple(heads))
-        return cls(parts, device=device, precision=precision, truncate_dim=truncate_dim, batch_tokens=batch_tokens)
+        with refuse_damage(folder, "encode a text"):
+            encoder = cls(
+                parts, device=device, precision=precision, truncate_dim=truncate_dim, batch_tokens=batch_tokens
+            )
+            encoder._check_works(folder)
+        return encoder
+
+    def _check_works(self, folder: Path) -> None:
+        """Tries a text: a configuration may be well-formed and yet nothing that can be computed with."""
+        if not np.isfinite(self.encode(["a text"], prompt="")).all():
+            raise ModelError(f"{folder} gives a vector that is not finite: its weights are damaged")
 
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Writes the model as a folder that `load` and sentence-transformers read.
@@ -211,6 +223,14 @@ class SentenceEncoder:
         if not details:
             return vectors
         return Encoded(vectors, tokenized.n_tokens[rows], tokenized.truncated[rows])
+
+    def encode_query(self, texts: Iterable[str], *, progress: bool = False) -> np.ndarray:
+        """Encodes texts that search: with the model's prompt `query`, or without any."""
+        return self.encode(texts, prompt=query_prompt(self.parts.prompts), progress=progress)
+
+    def encode_document(self, texts: Iterable[str], *, progress: bool = False) -> np.ndarray:
+        """Encodes texts that are searched: with the model's prompt `document`, `passage` or `corpus`, or without."""
+        return self.encode(texts, prompt=document_prompt(self.parts.prompts), progress=progress)
 
     @torch.inference_mode()
     def _embed(self, tokenized: TokenizedTexts, prompt_tokens: int, progress: bool) -> np.ndarray:

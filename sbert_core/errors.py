@@ -19,3 +19,7 @@ class JobError(SbertBeamError, RuntimeError):
 
 class DataError(SbertBeamError, ValueError):
     """Data is not there, not readable, or not what is expected."""
+
+
+class FormatWarning(UserWarning):
+    """A dataset of an older release: it can be read, and checked only in part."""

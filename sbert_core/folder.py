@@ -18,9 +18,19 @@ from torch import nn
 from sbert_core.errors import ModelError
 from sbert_core.heads import Dense, Head, LayerNorm, Normalize
 from sbert_core.pooling import Pooling
-from sbert_core.safety import check_folder, inner_path, read_json
+from sbert_core.safety import (
+    check_folder,
+    inner_path,
+    read_json,
+    read_object,
+    refuse_damage,
+    required,
+    setting,
+    share_files,
+)
 from sbert_core.static import StaticEmbedding
 from sbert_core.transformer import Transformer
+from sbert_core.weights import WEIGHTS, check_finite, load_tensors
 
 # Our name of a pooling mode -> the name in the folder. The order is that of the older format's flags.
 _POOLING_NAMES = {
@@ -66,9 +76,14 @@ def read_folder(
 
     `decoder` makes a sentence encoder of a plain encoder-decoder model by the first token of its decoder.
 
-    Nothing is unpickled and no code of the folder is run unless the caller allows it.
+    Nothing is unpickled and no code of the folder is run unless the caller allows it. A folder that is damaged is a
+    ModelError, whatever is wrong with it.
     """
-    allowed = {"allow_pickle": allow_pickle, "allow_code": allow_code}
+    with refuse_damage(folder):
+        return _read_folder(folder, max_tokens, decoder, {"allow_pickle": allow_pickle, "allow_code": allow_code})
+
+
+def _read_folder(folder: Path, max_tokens: int | None, decoder: bool, allowed: dict[str, bool]) -> EncoderParts:
     if not (folder / "modules.json").exists():
         if not (folder / "config.json").exists():
             raise ModelError(f"{folder} has neither modules.json nor config.json: it is not a model folder")
@@ -79,18 +94,37 @@ def read_folder(
         raise ModelError(f"{folder} is a sentence encoder already: `decoder` is for a plain encoder-decoder model")
 
     modules: list[nn.Module] = []
-    for entry in read_json(folder / "modules.json"):
-        kind = entry["type"].rpartition(".")[2]
-        if not entry["type"].startswith("sentence_transformers.") or kind not in _READERS:
+    for full_kind, module_folder in _listed_modules(folder):
+        kind = full_kind.rpartition(".")[2]
+        if not full_kind.startswith("sentence_transformers.") or kind not in _READERS:
             raise ModelError(
-                f"{folder / 'modules.json'} has a module of type {entry['type']!r}; "
-                f"this library runs {', '.join(_READERS)}"
+                f"{folder / 'modules.json'} has a module of type {full_kind!r}; this library runs {', '.join(_READERS)}"
             )
-        module_folder = inner_path(folder, entry["path"])
         modules.append(_READERS[kind](module_folder, max_tokens, allowed))
-    settings = read_json(folder / _PROMPTS_CONFIG) if (folder / _PROMPTS_CONFIG).exists() else {}
-    prompts = {name: text for name, text in settings.get("prompts", {}).items() if text is not None}
-    return _assemble(folder, modules, prompts, settings.get("default_prompt_name"))
+    return _assemble(folder, modules, *read_prompts(folder))
+
+
+def _listed_modules(folder: Path) -> list[tuple[str, Path]]:
+    """The kind and the folder of each module."""
+    path = folder / "modules.json"
+    entries = read_json(path)
+    if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
+        raise ModelError(f"{path} is not a list of modules: download it again")
+    return [(required(path, entry, "type", str), inner_path(folder, entry.get("path"))) for entry in entries]
+
+
+def read_prompts(folder: Path) -> tuple[dict[str, str], str | None]:
+    """The prompts of a model by name, and the name of the one that is used by default."""
+    path = folder / _PROMPTS_CONFIG
+    if not path.exists():
+        return {}, None
+    settings = read_object(path)
+    given = setting(path, settings, "prompts", dict, None) or {}
+    for name, text in given.items():
+        if text is not None and not isinstance(text, str):
+            raise ModelError(f"{path}: the prompt {name!r} is {type(text).__name__}, expected text")
+    prompts = {name: text for name, text in given.items() if text is not None}
+    return prompts, setting(path, settings, "default_prompt_name", str, None)
 
 
 def _assemble(
@@ -109,6 +143,15 @@ def _assemble(
     heads = tuple(module for module in rest if isinstance(module, Dense | LayerNorm | Normalize))
     if len(heads) < len(rest):
         raise ModelError(f"{folder / 'modules.json'}: only Dense, LayerNorm and Normalize may follow pooling")
+    if pooling is not None and pooling.token_dim != body.dim:
+        raise ModelError(f"{folder}: pooling is for {pooling.token_dim} dimensions, and the transformer has {body.dim}")
+    dim = body.dim if pooling is None else pooling.dim
+    for head in heads:
+        if not isinstance(head, Normalize):
+            if head.in_dim != dim:
+                kind = type(head).__name__
+                raise ModelError(f"{folder}: a {kind} layer is for {head.in_dim} dimensions, and is given {dim}")
+            dim = head.dim
     if default_prompt_name is not None and default_prompt_name not in prompts:
         raise ModelError(f"{folder / _PROMPTS_CONFIG}: the default prompt {default_prompt_name!r} is not defined")
     return EncoderParts(body, pooling, heads, prompts, default_prompt_name)
@@ -117,12 +160,13 @@ def _assemble(
 def _read_transformer(folder: Path, max_tokens: int | None, allowed: dict[str, bool]) -> Transformer:
     check_folder(folder, **allowed)
     path = folder / _TRANSFORMER_CONFIG
-    config = read_json(path) if path.exists() else {}
+    config = read_object(path) if path.exists() else {}
+    own_limit = setting(path, config, "max_seq_length", int, None)
     return Transformer.load(
         folder,
-        max_tokens=max_tokens or config.get("max_seq_length"),
-        lower_case=config.get("do_lower_case") or False,
-        decoder=config.get("first_decoder_token", False),
+        max_tokens=max_tokens or own_limit,
+        lower_case=setting(path, config, "do_lower_case", bool, False) or False,
+        decoder=setting(path, config, "first_decoder_token", bool, False) or False,
         **allowed,
     )
 
@@ -135,35 +179,52 @@ def _read_static(folder: Path, max_tokens: int | None, allowed: dict[str, bool])
 
 
 def _read_pooling(folder: Path, max_tokens: int | None, allowed: dict[str, bool]) -> Pooling:
-    config = read_json(folder / "config.json")
+    path = folder / "config.json"
+    config = read_object(path)
     modes = config.get("pooling_mode")
     if modes is None:
-        modes = [mode for flag, mode in _POOLING_FLAGS.items() if config.get(flag)] or ["mean"]
+        modes = [mode for flag, mode in _POOLING_FLAGS.items() if setting(path, config, flag, bool, False)] or ["mean"]
     else:
+        modes = [modes] if isinstance(modes, str) else modes
+        if not isinstance(modes, list) or not all(isinstance(mode, str) for mode in modes):
+            raise ModelError(f"{path}: 'pooling_mode' must be the name of a mode, or a list of them")
         ours = {theirs: mode for mode, theirs in _POOLING_NAMES.items()}
-        modes = [ours.get(mode, mode) for mode in ([modes] if isinstance(modes, str) else modes)]
-    token_dim = config.get("embedding_dimension") or config["word_embedding_dimension"]
-    return Pooling(token_dim, modes, config.get("include_prompt", True))
+        modes = [ours.get(mode, mode) for mode in modes]
+    token_dim = setting(path, config, "embedding_dimension", int, None)
+    if token_dim is None:
+        token_dim = required(path, config, "word_embedding_dimension", int)
+    include_prompt = setting(path, config, "include_prompt", bool, True)
+    return Pooling(token_dim, modes, include_prompt is not False)
 
 
 def _read_dense(folder: Path, max_tokens: int | None, allowed: dict[str, bool]) -> Dense:
-    config = read_json(folder / "config.json")
+    path = folder / "config.json"
+    config = read_object(path)
     if config.get("module_input_name", "sentence_embedding") != "sentence_embedding":
-        raise ModelError(f"{folder / 'config.json'}: a dense layer on token vectors is not a sentence encoder's")
-    module = Dense(
-        config["in_features"],
-        config["out_features"],
-        config.get("bias", True),
-        config.get("activation_function", "Tanh"),
-        config.get("use_residual", False),
-    )
-    module.load_state_dict(_read_weights(folder, allowed))
+        raise ModelError(f"{path}: a dense layer on token vectors is not a sentence encoder's")
+    sizes = required(path, config, "in_features", int), required(path, config, "out_features", int)
+    bias = setting(path, config, "bias", bool, True) is not False
+    residual = setting(path, config, "use_residual", bool, False) or False
+    activation = setting(path, config, "activation_function", str, "Tanh") or "Tanh"
+    shapes: dict[str, tuple[int, ...]] = {"linear.weight": sizes[::-1]}
+    if bias:
+        shapes["linear.bias"] = sizes[1:]
+    if residual and sizes[0] != sizes[1]:
+        shapes["residual.weight"] = sizes[::-1]
+    weights = _read_weights(folder, shapes, allowed)
+    module = Dense(*sizes, bias, activation, residual)
+    module.load_state_dict(weights)
+    check_finite(folder, module)
     return module
 
 
 def _read_layer_norm(folder: Path, max_tokens: int | None, allowed: dict[str, bool]) -> LayerNorm:
-    module = LayerNorm(read_json(folder / "config.json")["dimension"])
-    module.load_state_dict(_read_weights(folder, allowed))
+    path = folder / "config.json"
+    dim = required(path, read_object(path), "dimension", int)
+    weights = _read_weights(folder, {"norm.weight": (dim,), "norm.bias": (dim,)}, allowed)
+    module = LayerNorm(dim)
+    module.load_state_dict(weights)
+    check_finite(folder, module)
     return module
 
 
@@ -181,12 +242,19 @@ _READERS = {
 }
 
 
-def _read_weights(folder: Path, allowed: dict[str, bool]) -> dict[str, torch.Tensor]:
+def _read_weights(
+    folder: Path, shapes: dict[str, tuple[int, ...]], allowed: dict[str, bool]
+) -> dict[str, torch.Tensor]:
+    """The weights of a layer, which must have these shapes: it is built only then."""
     check_folder(folder, **allowed)
-    path = folder / "model.safetensors"
-    if path.exists():
-        return safetensors.torch.load_file(path)
-    return torch.load(folder / "pytorch_model.bin", weights_only=True)
+    if (folder / WEIGHTS).exists():
+        return load_tensors(folder / WEIGHTS, shapes)
+    path = folder / "pytorch_model.bin"
+    weights = torch.load(path, weights_only=True)
+    found = {name: tuple(weight.shape) for name, weight in weights.items()}
+    if found != shapes:
+        raise ModelError(f"{path} has {found}, and config.json asks for {shapes}")
+    return weights
 
 
 def write_folder(folder: Path, parts: EncoderParts) -> None:
@@ -211,6 +279,7 @@ def write_folder(folder: Path, parts: EncoderParts) -> None:
     }
     _write_json(folder / _PROMPTS_CONFIG, settings)
     _write_json(folder / "modules.json", entries)
+    share_files(folder)
 
 
 def _write_module(folder: Path, module: nn.Module) -> None:

@@ -59,7 +59,7 @@ class Dense(nn.Module):
             self.residual: nn.Module = nn.Linear(in_dim, out_dim, bias=False)
         else:
             self.residual = nn.Identity()
-        self.dim = out_dim
+        self.in_dim, self.dim = in_dim, out_dim
 
     def forward(self, vectors: Tensor) -> Tensor:
         """Maps (n, in_dim) to (n, out_dim)."""
@@ -73,7 +73,7 @@ class LayerNorm(nn.Module):
     def __init__(self, dim: int) -> None:
         super().__init__()
         self.norm = nn.LayerNorm(dim)
-        self.dim = dim
+        self.in_dim = self.dim = dim
 
     def forward(self, vectors: Tensor) -> Tensor:
         """Maps (n, dim) to (n, dim)."""

@@ -277,10 +277,13 @@
   let shownPairs = 0;
 
   function showMorePairs() {
+    const makeMarks = (marks) =>
+      make("div", { class: "marks" }, ...marks.map((text) => make("span", { class: "mark", text })));
     const side = (text, id) => make("div", {}, makeText(text), make("div", { class: "id", dir: "auto", text: id }));
     for (const pair of foundPairs.slice(shownPairs, shownPairs + PAGE)) {
       $("pair-list").append(make("li", {}, make("div", { class: "score number", text: measure(pair.score) }),
-        side(pair.text_a, pair.id_a), side(pair.text_b, pair.id_b)));
+        side(pair.text_a, pair.id_a), side(pair.text_b, pair.id_b),
+        ...(pair.marks.length ? [makeMarks(pair.marks)] : [])));
     }
     shownPairs = Math.min(shownPairs + PAGE, foundPairs.length);
     $("pair-list").hidden = !foundPairs.length;

@@ -28,6 +28,10 @@ POINT_BYTES = 11_000_000
 GRID = 100_000
 """Coordinates are whole numbers up to this: shorter to write, and finer than any screen."""
 MAX_REJECTED = 100
+DUPLICATE_TEXT = 500
+"""Characters kept of a duplicate."""
+
+_MARKS = {"numbers_differ": "numbers differ", "negation_differs": "negation differs"}
 
 _POINT_COLUMNS = ("x", "y", "cluster", "id", "text")
 # Inside <script> only these can end the element, begin a comment, or break a line of JSON read as JavaScript.
@@ -48,14 +52,20 @@ class ReportData:
     points: Mapping[str, Sequence]
     """Parallel columns `x`, `y`, `cluster`, `id`, `text`: the rows on the map, all or a sample. Empty: no map."""
     pairs: Sequence[Mapping[str, Any]]
-    """`id_a`, `id_b`, `score`, `text_a`, `text_b`, best first."""
+    """`id_a`, `id_b`, `score`, `text_a`, `text_b`, best first; `numbers_differ`, `negation_differs` may be absent."""
     score_counts: Sequence[tuple[float, int]]
     """Histogram of the scores of all pairs: lower edge and count, ascending."""
+    duplicates: Sequence[Mapping[str, Any]]
+    """The first groups: `size`, `kept` (`id`, `text`) and `rows` of `id`, `text`, `score` to the kept row and, as of
+    pairs, `numbers_differ` and `negation_differs`: all others of the group, or some."""
+    duplicate_rows: int
+    """Rows of all groups that are not the kept one."""
     rejected: Sequence[Mapping[str, Any]]
     """`file`, `row`, `id`, `reason` of the first rejected rows."""
     rejected_rows: int
     truncated_rows: int
     rows: int
+    """Rows of the input, the rejected ones among them."""
     manifests: Mapping[str, Any]
     """Name and JSON of each manifest, shown folded."""
 
@@ -79,6 +89,7 @@ def render_report(data: ReportData) -> str:
         noise=noise,
         n_points=len(data.points.get("x", ())),
         bars=_bars(data.score_counts),
+        duplicates=[_group(group) for group in data.duplicates],
         rejected=data.rejected[:MAX_REJECTED],
         manifests=[
             (name, json.dumps(body, indent=2, ensure_ascii=False, default=str)) for name, body in data.manifests.items()
@@ -146,7 +157,23 @@ def _cluster(cluster: Mapping[str, Any], limit: int) -> dict[str, Any]:
 
 def _pair(pair: Mapping[str, Any], limit: int) -> dict[str, Any]:
     ids = {key: str(pair[key]) for key in ("id_a", "id_b")}
-    return {"score": _number(pair["score"]), **ids, **{key: _cut(pair[key], limit) for key in ("text_a", "text_b")}}
+    texts = {key: _cut(pair[key], limit) for key in ("text_a", "text_b")}
+    return {"score": _number(pair["score"]), **ids, **texts, "marks": _marks(pair)}
+
+
+def _marks(pair: Mapping[str, Any]) -> list[str]:
+    """What the score of two texts hides."""
+    return [mark for name, mark in _MARKS.items() if pair.get(name)]
+
+
+def _group(group: Mapping[str, Any]) -> dict[str, Any]:
+    """A group of duplicates as the page shows it."""
+    rows = [
+        {"id": row["id"], "text": _cut(row["text"], DUPLICATE_TEXT), "score": row["score"], "marks": _marks(row)}
+        for row in group["rows"]
+    ]
+    kept = {"id": group["kept"]["id"], "text": _cut(group["kept"]["text"], DUPLICATE_TEXT)}
+    return {"size": int(group["size"]), "kept": kept, "rows": rows, "more": int(group["size"]) - 1 - len(rows)}
 
 
 def _points(points: Mapping[str, Sequence]) -> str:

@@ -71,6 +71,8 @@ def pairs_schema(first_type: pa.DataType, second_type: pa.DataType) -> pa.Schema
             pa.field("score", pa.float32(), nullable=False),
             pa.field("cosine", pa.float32(), nullable=False),
             pa.field("lexical_overlap", pa.float32(), nullable=False),
+            pa.field("numbers_differ", pa.bool_(), nullable=False),
+            pa.field("negation_differs", pa.bool_()),  # null: not known to be English
             pa.field("text_a", pa.string()),
             pa.field("text_b", pa.string()),
         ]
@@ -78,14 +80,20 @@ def pairs_schema(first_type: pa.DataType, second_type: pa.DataType) -> pa.Schema
 
 
 def duplicates_schema(id_type: pa.DataType) -> pa.Schema:
-    """Groups of near-identical rows: one row of each is to be kept."""
+    """Groups of near-identical rows: one row of each is to be kept, and the others are compared with that one.
+
+    The kept row is compared with itself: its `score` is 1, and nothing differs.
+    """
     return pa.schema(
         [
             pa.field("group", pa.int64(), nullable=False),  # from 0, the largest first
             pa.field("size", pa.int64(), nullable=False),
             pa.field("id", id_type, nullable=False),
             pa.field("keep", pa.bool_(), nullable=False),
-            pa.field("score", pa.float32(), nullable=False),  # to the nearest of the group
+            pa.field("kept_id", id_type, nullable=False),  # of the kept row itself its own id
+            pa.field("score", pa.float32(), nullable=False),  # cosine to the kept row
+            pa.field("numbers_differ", pa.bool_(), nullable=False),
+            pa.field("negation_differs", pa.bool_()),  # null: not known to be English
             pa.field("text", pa.string()),
         ]
     )

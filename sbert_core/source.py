@@ -96,8 +96,10 @@ def _copy_uri(uri: str, cache: Path) -> Path:
         if _sizes(folder) == sizes:
             return folder
         shutil.rmtree(folder, ignore_errors=True)
-        partial = Path(tempfile.mkdtemp(prefix=f"{key}.", dir=folder.parent))
+        scratch = Path(tempfile.mkdtemp(prefix=f"{key}.", dir=folder.parent))
+        partial = scratch / "new"  # with the mode of a new folder; the scratch folder is readable to nobody else
         try:
+            partial.mkdir()
             for path, info in files.items():
                 (partial / path).parent.mkdir(parents=True, exist_ok=True)
                 filesystem.get_file(info["name"], str(partial / path))
@@ -105,7 +107,7 @@ def _copy_uri(uri: str, cache: Path) -> Path:
                 raise ModelError(f"the copy of {uri} is incomplete: run the command again")
             partial.rename(folder)
         finally:
-            shutil.rmtree(partial, ignore_errors=True)
+            shutil.rmtree(scratch, ignore_errors=True)
     return folder
 
 

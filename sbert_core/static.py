@@ -7,7 +7,8 @@ from tokenizers import Tokenizer
 from torch import Tensor, nn
 
 from sbert_core.errors import ModelError
-from sbert_core.tokenization import TextTokenizer
+from sbert_core.tokenization import TextTokenizer, check_vocabulary
+from sbert_core.weights import WEIGHTS, check_finite, read_shapes
 
 
 class StaticEmbedding(nn.Module):
@@ -34,15 +35,30 @@ class StaticEmbedding(nn.Module):
     @classmethod
     def load(cls, folder: Path) -> "StaticEmbedding":
         """Loads `model.safetensors` and `tokenizer.json`; model2vec's names of the tensors are read too."""
-        tensors = safetensors.torch.load_file(folder / "model.safetensors")
-        table = tensors.get("embedding.weight", tensors.get("embeddings"))
-        if table is None:
-            raise ModelError(f"{folder / 'model.safetensors'}: no tensor 'embedding.weight' or 'embeddings' in it")
+        path = folder / WEIGHTS
+        shapes = read_shapes(path)
+        name = next((name for name in ("embedding.weight", "embeddings") if name in shapes), None)
+        if name is None:
+            raise ModelError(f"{path}: no tensor 'embedding.weight' or 'embeddings' in it")
+        kind, shape = shapes[name]
+        if len(shape) != 2 or 0 in shape or not kind.startswith(("F", "BF", "I8")):
+            raise ModelError(f"{path}: {name!r} is {kind} {shape}, expected floats (vocabulary, dim)")
+        tensors = safetensors.torch.load_file(path)
+        table = tensors[name]
         if "mapping" in tensors:  # model2vec: several token ids may share a row ...
-            table = table[tensors["mapping"].long()]
+            mapping = tensors["mapping"].long()
+            if mapping.ndim != 1 or not len(mapping) or mapping.min() < 0 or mapping.max() >= len(table):
+                raise ModelError(f"{path}: 'mapping' must have a row of the {len(table)} of {name!r} for each token")
+            table = table[mapping]
         if "weights" in tensors:  # ... and each has a weight of its own
+            if tensors["weights"].shape != table.shape[:1]:
+                raise ModelError(f"{path}: 'weights' is {tuple(tensors['weights'].shape)}, and {len(table)} are needed")
             table = table.float() * tensors["weights"].float()[:, None]
-        return cls(Tokenizer.from_file(str(folder / "tokenizer.json")), table)
+        tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+        check_vocabulary(folder, tokenizer, len(table))
+        body = cls(tokenizer, table)
+        check_finite(folder, body)
+        return body
 
     def save(self, folder: Path) -> None:
         """Writes what `load` reads."""

@@ -4,10 +4,13 @@ import dataclasses
 import json
 from collections.abc import Sequence
 from itertools import chain
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from tokenizers import Encoding, Tokenizer, normalizers
+
+from sbert_core.errors import ModelError
 
 MAX_CHARACTERS = 1_000_000
 """A text is read up to here. Nothing sensible is longer, and a tokenizer's memory grows with its input."""
@@ -86,6 +89,19 @@ class TextTokenizer:
             # UTF-16 joins surrogates that belong together and shows up those that do not.
             mended = [text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace") for text in texts]
             return self._backend.encode_batch_fast(mended, add_special_tokens=self._special_tokens)
+
+
+def check_vocabulary(folder: Path, tokenizer: Tokenizer, rows: int) -> None:
+    """Refuses a tokenizer that knows no token, or more than the model's table has rows.
+
+    Tokens that were added later may be beyond the table: there are models with some that no text has.
+    """
+    size = tokenizer.get_vocab_size(with_added_tokens=False)
+    if not 0 < size <= rows:
+        raise ModelError(
+            f"{folder}: the tokenizer knows {size:,} tokens, and the model has vectors for {rows:,}: they do not "
+            "belong together"
+        )
 
 
 def _lower_cases(backend: Tokenizer) -> bool:

@@ -6,11 +6,13 @@ from pathlib import Path
 
 import torch
 import transformers
+from tokenizers import Tokenizer
 from torch import Tensor, nn
 from transformers import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from sbert_core.errors import ModelError
-from sbert_core.tokenization import TextTokenizer
+from sbert_core.tokenization import TextTokenizer, check_vocabulary
+from sbert_core.weights import check_finite, check_fits
 
 # Encoder-decoder models of which only the encoder is used, if not told otherwise (Sentence-T5).
 _ENCODER_CLASSES = {"t5": "T5EncoderModel", "mt5": "MT5EncoderModel", "umt5": "UMT5EncoderModel"}
@@ -20,6 +22,11 @@ _FAMILY = ", ".join(_ENCODER_CLASSES)
 _OFFSET_POSITIONS = ("roberta", "xlm-roberta", "xlm-roberta-xl", "camembert", "mpnet")
 
 _DEFAULT_MAX_TOKENS = 512
+# Where tokenizers keep their vocabulary.
+_VOCABULARIES = (
+    *("tokenizer.json", "vocab.txt", "vocab.json", "tokenizer.model", "spiece.model", "spm.model"),
+    *("sentencepiece.bpe.model", "sentencepiece.model", "vocab.model", "bpe.codes"),
+)
 
 
 class Transformer(nn.Module):
@@ -41,8 +48,11 @@ class Transformer(nn.Module):
         super().__init__()
         if not tokenizer.is_fast:
             raise ModelError(f"{type(tokenizer).__name__} has no fast (Rust) form: convert it to tokenizer.json")
+        longest = max_tokens or tokenizer.model_max_length
         limit = _position_limit(model.config)
-        self.max_tokens: int = min(max_tokens or tokenizer.model_max_length, limit)
+        if not isinstance(longest, int | float) or not longest >= 1 or limit < 1:
+            raise ModelError(f"the longest text is {longest!r} tokens, and {limit} positions: expected 1 or more")
+        self.max_tokens: int = int(min(longest, limit))
         self.model = model
         self.tokenizer = tokenizer
         self.lower_case = lower_case
@@ -85,6 +95,8 @@ class Transformer(nn.Module):
         name = "AutoModel" if decoder else _ENCODER_CLASSES.get(config.model_type, "AutoModel")
         encoder_class = getattr(transformers, name)
         with quiet():
+            if not allow_code:  # whose code says what it builds
+                check_fits(folder, config, encoder_class)
             model, info = encoder_class.from_pretrained(
                 folder,
                 config=config,
@@ -94,9 +106,6 @@ class Transformer(nn.Module):
                 output_loading_info=True,
                 **({"trust_remote_code": True} if allow_code else {}),
             )
-            tokenizer = transformers.AutoTokenizer.from_pretrained(
-                folder, local_files_only=True, trust_remote_code=allow_code
-            )
         # A pooler is a classification head that sentence vectors do not use; models are often saved without.
         missing = sorted(key for key in info["missing_keys"] if not key.startswith("pooler."))
         if missing:
@@ -104,6 +113,9 @@ class Transformer(nn.Module):
                 f"{folder}: the weights lack {len(missing)} tensors of {type(model).__name__}, "
                 f"{missing[0]!r} among them: is config.json the one they were saved with?"
             )
+        check_finite(folder, model)
+        with quiet():
+            tokenizer = load_tokenizer(folder, len(model.get_input_embeddings().weight), allow_code)
         return cls(model.eval(), tokenizer, max_tokens, lower_case, decoder)
 
     def save(self, folder: Path) -> None:
@@ -112,6 +124,19 @@ class Transformer(nn.Module):
         with quiet():
             self.model.save_pretrained(folder)
             self.tokenizer.save_pretrained(folder)
+
+
+def load_tokenizer(folder: Path, rows: int, allow_code: bool = False) -> PreTrainedTokenizerBase:
+    """Loads the tokenizer of a folder, for a model with vectors of `rows` tokens."""
+    if not any((folder / name).exists() for name in _VOCABULARIES):  # transformers would make up an empty one
+        raise ModelError(f"{folder} has no tokenizer.json: it is not a complete model folder")
+    path = folder / "tokenizer.json"
+    if path.exists():
+        Tokenizer.from_file(str(path))  # transformers would pass over a damaged one
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=allow_code)
+    if tokenizer.is_fast:
+        check_vocabulary(folder, tokenizer.backend_tokenizer, rows)
+    return tokenizer
 
 
 def _position_limit(config: PretrainedConfig) -> int:

@@ -176,7 +176,7 @@ def test_bad_options():
             Augmenter((upper,), 1, columns)([["a"], ["b"]], rng())
     with pytest.raises(DataError, match=r"p must be from 0 to 1, got -0.1"):
         delete_words(-0.1)
-    with pytest.raises(DataError, match="n must be at least 1, got 0"):
+    with pytest.raises(DataError, match="swaps must be a whole number from 1 to 1000, got 0"):
         swap_words(0)
     with pytest.raises(DataError, match="p must be from 0 to 1, got nan"):
         replace_synonyms(SYNONYMS, np.nan)

@@ -1,6 +1,9 @@
 """The cluster and report jobs, and all jobs in one go."""
 
+import dataclasses
+import hashlib
 import json
+import re
 from pathlib import Path
 
 import hdbscan
@@ -14,16 +17,19 @@ from pipelines import cluster, mine
 from pipelines.cli import main
 from pipelines.cluster_options import ClusterOptions
 from pipelines.mine_options import MineOptions
-from sbert_core.errors import DataError, JobError
+from sbert_core.errors import DataError, FormatWarning, JobError
+from sbert_core.manifest import Manifest, Part
 from sbert_core.schema import FINGERPRINT_KEY, AddedColumns
 from tests.test_clustering import blobs
 from transforms import label
-from transforms.write import Part, write_manifest
+from transforms.corpus import open_corpus
 
 WORDS = ("parcel", "refund", "invoice", "password", "battery", "zipper", "coupon", "garden")
 
 
-def make_corpus(folder: Path, vectors: np.ndarray, truth: np.ndarray, shards: int = 2, mined: bool = True) -> Path:
+def make_corpus(
+    folder: Path, vectors: np.ndarray, truth: np.ndarray, shards: int = 2, mined: bool = True, fingerprint: str = "m"
+) -> Path:
     """A folder as embed and mine leave it, without a model."""
     target = folder / "embeddings"
     target.mkdir(parents=True)
@@ -37,15 +43,18 @@ def make_corpus(folder: Path, vectors: np.ndarray, truth: np.ndarray, shards: in
             "embedding": pa.FixedSizeListArray.from_arrays(pa.array(vectors.reshape(-1)), type=kind),
             "truncated": [False] * len(vectors),
         }
-    ).replace_schema_metadata({FINGERPRINT_KEY: "m"})
+    ).replace_schema_metadata({FINGERPRINT_KEY: fingerprint})
     size = -(-len(table) // shards) or 1
     parts = []
     for shard in range(shards if len(table) else 0):
         part = table.slice(shard * size, size)
         pq.write_table(part, target / f"part-{shard}.parquet")
-        parts.append(Part(f"part-{shard}.parquet", f"{hash(vectors.tobytes())}-{shard}", len(part), fingerprint="m"))
-    facts = {"model": "none", "id_column": "id", "settings": {"text_column": "text", "embedding": "embedding"}}
-    write_manifest(parts, folder=str(target), facts=facts)
+        content = (target / f"part-{shard}.parquet").read_bytes()
+        sha256 = hashlib.sha256(content).hexdigest()
+        parts.append(Part(name=f"part-{shard}.parquet", rows=len(part), bytes=len(content), sha256=sha256))
+    settings = {"text_column": "text", "embedding": "embedding"}
+    manifest = Manifest(kind="embeddings", model="none", id_column="id", settings=settings, n_tokens=0, truncated=0)
+    (target / "_manifest.json").write_bytes(manifest.with_parts(parts).to_json())
     if mined:
         mine.run(MineOptions(input=str(target), output=str(folder)))
     return folder
@@ -65,19 +74,20 @@ def corpus(tmp_path_factory) -> Path:
     return make_corpus(tmp_path_factory.mktemp("corpus"), *blobs())
 
 
-@pytest.mark.parametrize(
-    ("algorithm", "options"),
-    [
-        ("leiden", {}),
-        ("leiden", {"resolution": 1.0}),
-        ("hdbscan", {}),
-        ("hdbscan_reduced", {}),
-        ("kmeans", {"k": "8"}),
-        ("kmeans", {}),
-        ("agglomerative", {"k": "8"}),
-        ("components", {"min_score": 0.8}),
-    ],
-)
+TRIED = [
+    ("leiden", {}),
+    ("leiden", {"resolution": 1.0}),
+    ("hdbscan", {}),
+    ("hdbscan_reduced", {}),
+    ("kmeans", {"k": "8"}),
+    ("kmeans", {}),
+    ("agglomerative", {"k": "8"}),
+    ("communities", {"min_score": 0.6}),
+    ("components", {"min_score": 0.8}),
+]
+
+
+@pytest.mark.parametrize(("algorithm", "options"), TRIED)
 def test_algorithms_find_the_blobs(tmp_path, corpus, algorithm, options):
     figures = run(corpus, tmp_path, algorithm=algorithm, labels_column="gold", **options)
     assert figures["ari"] > 0.7
@@ -92,6 +102,31 @@ def test_algorithms_find_the_blobs(tmp_path, corpus, algorithm, options):
     sizes = summary.filter(pa.compute.greater_equal(summary["cluster"], 0))["size"].to_pylist()
     assert sizes == sorted(sizes, reverse=True)
     assert sum(summary["size"].to_pylist()) == 480
+
+
+def test_every_algorithm_is_tried_and_named():
+    assert {algorithm for algorithm, _ in TRIED} == set(label.ALGORITHMS)
+    (field,) = (field for field in dataclasses.fields(ClusterOptions) if field.name == "algorithm")
+    assert set(re.findall(r"[a-z_]+", field.metadata["help"])) >= set(label.ALGORITHMS)
+
+
+@pytest.mark.parametrize("listed", [label.ALGORITHMS, (*label.ALGORITHMS, "spectral")])
+def test_no_algorithm_runs_as_another(corpus, monkeypatch, listed):
+    """Each name leads to a function of its own, and one that is only listed to none."""
+    monkeypatch.setattr(label, "ALGORITHMS", listed)
+    called = []
+    for table in (label._OF_GRAPH, label._OF_VECTORS):
+        for name in table:
+            monkeypatch.setitem(table, name, lambda *_, name=name: called.append(name))
+    monkeypatch.setattr(label, "load_graph", lambda *_: None)
+    ranked = open_corpus(str(corpus / "embeddings"))
+    for name in listed:
+        if name in (label.KMEANS, "spectral"):  # k-means has Beam steps of its own
+            with pytest.raises(KeyError, match=name):
+                label.label_rows(ranked, "", label.Clustering(algorithm=name))
+        else:
+            label.label_rows(ranked, "", label.Clustering(algorithm=name))
+            assert called.pop() == name
 
 
 def test_summary_tells_what_clusters_are_about(tmp_path, corpus):
@@ -184,6 +219,64 @@ def test_new_rows_are_assigned(tmp_path, corpus):
     assert figures["clusters"] == 8
 
 
+def test_existing_clusters_stay_what_they_are(tmp_path, corpus):
+    """Rows of one old cluster alone: the others are there with size 0, and all can be assigned to again."""
+    run(corpus, tmp_path / "old")
+    vectors, truth = blobs()
+    chosen = np.flatnonzero(truth == truth[0])
+    day2 = make_corpus(tmp_path / "day2", vectors[chosen], truth[chosen] * 0 + 7, mined=False)
+    flags = ["cluster", "--input", str(day2), "--output", str(day2), "--time_column", "day"]
+    assert main([*flags, "--clusters", str(tmp_path / "old/clusters")]) == 0
+    old, new = (read(folder, "summary").sort_by("cluster").to_pylist() for folder in (tmp_path / "old", day2))
+    assert sum(row["size"] for row in new) == len(chosen)
+    new = [row for row in new if row["cluster"] >= 0]
+    assert [row["size"] > 0 for row in new].count(True) == 1
+    for before, after in zip((row for row in old if row["cluster"] >= 0), new, strict=True):
+        for column in ("cluster", "name", "terms", "center", "reach", "nearest_cluster"):
+            assert after[column] == before[column]
+        assert bool(after["exemplar_ids"]) == bool(after["cohesion"]) == (after["size"] > 0)
+    day3 = make_corpus(tmp_path / "day3", vectors, truth, mined=False)
+    run(day3, tmp_path / "from_old", clusters=str(tmp_path / "old/clusters"))
+    run(day3, tmp_path / "from_day2", clusters=str(day2 / "clusters"))
+    found, expected = (read(tmp_path / name, "assignments") for name in ("from_day2", "from_old"))
+    assert found.equals(expected)
+    assert main(["report", "--input", str(day2)]) == 0
+    none = make_corpus(tmp_path / "none", vectors[:0], truth[:0], mined=False)
+    assert run(none, clusters=str(tmp_path / "old/clusters"))["clusters"] == 8
+    assert set(read(none, "summary")["size"].to_pylist()) == {0}
+
+
+def test_existing_clusters_of_another_model_are_refused(tmp_path, corpus, capsys):
+    run(corpus, tmp_path / "old")
+    old, (vectors, truth) = str(tmp_path / "old/clusters"), blobs()
+    other = make_corpus(tmp_path / "other", vectors[:20], truth[:20], mined=False, fingerprint="another")
+    narrow = make_corpus(tmp_path / "narrow", vectors[:20, :4].copy(), truth[:20], mined=False)
+    for folder, message in ((other, "different models"), (narrow, "vectors of 4 dimensions")):
+        capsys.readouterr()
+        assert main(["cluster", "--input", str(folder), "--output", str(folder), "--clusters", old]) == 2
+        errors = capsys.readouterr().err
+        assert message in errors
+        assert len(errors.splitlines()) == 1
+        assert not (folder / "clusters").exists()
+    manifests = [tmp_path / f"old/clusters/{name}/_manifest.json" for name in ("summary", "assignments")]
+    for path in manifests:  # as releases before this one wrote them
+        content = json.loads(path.read_text())
+        path.write_text(json.dumps({**content, "fingerprint": None, "format": 1, "digest": None}))
+    with pytest.warns(FormatWarning):
+        assert run(other, clusters=old)["clusters"] == 8
+    with pytest.warns(FormatWarning), pytest.raises(DataError, match="4 dimensions"):
+        run(narrow, clusters=old)
+
+
+def test_existing_clusters_are_not_overwritten(tmp_path, corpus, capsys):
+    run(corpus, tmp_path)
+    before = read(tmp_path, "summary")
+    flags = ["cluster", "--input", str(corpus), "--output", str(tmp_path)]
+    assert main([*flags, "--clusters", f"{tmp_path}/clusters/"]) == 2
+    assert "give another --output" in capsys.readouterr().err
+    assert read(tmp_path, "summary").equals(before)
+
+
 def test_odd_corpora(tmp_path):
     one = make_corpus(tmp_path / "one", np.ones((1, 4), np.float32), np.zeros(1, int))
     same = make_corpus(tmp_path / "same", np.ones((30, 4), np.float32), np.zeros(30, int))
@@ -217,8 +310,16 @@ def test_refused(tmp_path, corpus, capsys):
 
 def test_run_does_all_jobs(tmp_path, capsys):
     texts = [f"where is the {WORDS[row % 3]} {row}" for row in range(60)] + ["<script>alert(1)</script>"]
-    (tmp_path / "in.txt").write_text("\n".join(texts))
-    flags = ["run", "--input", str(tmp_path / "in.txt"), "--output", str(tmp_path / "out"), "--title", "Tickets & co"]
+    pq.write_table(pa.table({"text": [*texts, texts[0], texts[0], None, None]}), tmp_path / "in.parquet")
+    flags = [
+        "run",
+        "--input",
+        str(tmp_path / "in.parquet"),
+        "--output",
+        str(tmp_path / "out"),
+        "--title",
+        "Tickets & co",
+    ]
     assert main(flags) == 0
     told = capsys.readouterr()
     assert [line for line in told.err.splitlines() if line.startswith("[")] == [
@@ -231,6 +332,8 @@ def test_run_does_all_jobs(tmp_path, capsys):
     page = (tmp_path / "out/report.html").read_text()
     assert "Tickets &amp; co" in page
     assert "<script>alert(1)" not in page
+    assert "Of <b>65</b> rows, <b>2</b> were rejected" in page  # rows in, not rows that are left
+    assert "rows are nearly the same as a row that is kept" in page
     assert main(flags) == 0
     assert "parts kept  1" in capsys.readouterr().out
 

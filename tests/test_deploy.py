@@ -23,6 +23,7 @@ from deploy.make_metadata import FOLDER, TEMPLATES, make_metadata, render
 from pipelines.cli import OPTIONS
 from pipelines.embed_options import EmbedOptions
 from pipelines.flags import FlagParser, add_flags, parse_flags
+from sbert_core.manifest import Manifest, Part
 from tests.test_cluster import make_corpus
 from tests.test_clustering import blobs
 from tests.test_embed import make_table, run_fake, write_shards
@@ -116,7 +117,8 @@ def test_the_check_after_a_template(tmp_path):
     check = check.replace("gs://my-bucket/out", str(tmp_path / "out"))
     exec(check, {})
     path = tmp_path / "out" / "rejected" / "_manifest.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), "rows": 1}))
+    part = Part(name="lost.parquet", rows=1, bytes=1, sha256="0" * 64)
+    path.write_bytes(Manifest(kind="rejected", parts=(part,)).to_json())
     with pytest.raises(AssertionError):
         exec(check, {})
 
@@ -200,6 +202,9 @@ def test_googles_types_refuse_mistakes():
 
 
 GOOD = {
+    "csv_delimiter": [";", "tab"],
+    "encoding": ["utf-8", "latin-1"],
+    "skip_bad_files": ["true", "false"],
     "input": ["gs://my-bucket/in/*.parquet", "gs://my-bucket/in/"],
     "output": ["gs://my-bucket/out"],
     "model": ["/opt/model", "gs://my-bucket/model"],
@@ -230,10 +235,11 @@ GOOD = {
     "max_lexical_overlap": ["0.5", "0", "1.0"],
     "cross_encoder": ["/opt/judge", "gs://my-bucket/judge"],
     "group_column": ["topic"],
-    "pairing": ["all", "within", "across"],
+    "pairing": ["within", "across", "all"],
     "duplicate_score": ["0.95"],
-    "keep": ["first", "longest", "newest"],
+    "keep": ["newest", "first", "longest"],
     "newest_column": ["when"],
+    "duplicate_chains": ["true", "false"],
     "index": ["exact", "routed"],
     "routes": ["3"],
     "cells": ["0", "1000"],
@@ -251,6 +257,9 @@ GOOD = {
     "period": ["M", "D"],
 }
 BAD = {
+    "csv_delimiter": ["", "||", '"'],
+    "encoding": ["", "utf 8"],
+    "skip_bad_files": ["yes"],
     "input": ["", "in/*.parquet", "gs://", "gs://a b"],
     "output": ["", "/tmp/out", "xgs://out"],
     "model": ["", "default", "some/hub-name", "opt/model"],
@@ -285,6 +294,7 @@ BAD = {
     "duplicate_score": ["95", "-1.5"],
     "keep": ["last"],
     "newest_column": [""],
+    "duplicate_chains": ["True"],
     "index": ["hnsw", "exact "],
     "routes": ["0"],
     "cells": ["-1", "auto"],
@@ -331,7 +341,8 @@ def test_good_parameters_are_good_flags(job):
 
 def test_the_image_says_what_the_parameters_do_not():
     given = launch.make_arguments(EmbedOptions, ["--overwrite=false", "--model=gs://my-bucket/model"], "worker:1")
-    assert given[:3] == ["--sdk_container_image=worker:1", "--sdk_location=container", "--model=/opt/model"]
+    assert given[:2] == ["--sdk_container_image=worker:1", "--sdk_location=container"]
+    assert "--model=/opt/model" in launch.make_arguments(EmbedOptions, ["--overwrite=false"], "worker:1")
     options, _ = parse("embed", [*given, "--input=x", "--output=y"])
     assert options.model == "gs://my-bucket/model"
     assert not options.overwrite

@@ -24,10 +24,11 @@ from sbert_core.errors import DataError
 from sbert_core.schema import REJECTED
 from tests.fake_encoder import FakeEncoder, load_counted, load_fake
 from transforms.coder import RecordBatchCoder
+from transforms.dataset import PublishDatasets
 from transforms.encode import EncodeSentences, _EncodeFn, encode_batch
 from transforms.read import ReadSentences
 from transforms.tasks import Task, inspect_files, read_task, split_file
-from transforms.write import WriteEmbeddings
+from transforms.write import WriteEmbeddings, task_part_name
 
 ADDED = ["embedding", "n_tokens", "truncated"]
 
@@ -137,13 +138,14 @@ def test_tasks_cover_every_row_once(tmp_path):
     assert [(task.first_row, task.rows) for task in tasks] == [
         *((0, 17), (17, 17), (34, 6), (40, 17), (57, 17), (74, 6), (80, 17), (97, 3))
     ]
-    assert len({task.part_name for task in tasks}) == len(tasks)
+    assert len({task_part_name(task, "0" * 64) for task in tasks}) == len(tasks)
     rows = [row for task in tasks for row in read_task(task)["id"].to_pylist()]
     assert rows == [f"r{number:04}" for number in range(100)]
 
 
 def test_part_names_of_equal_files_in_two_folders_differ():
-    assert Task("x", "a/part.parquet", 0, 0, 0, 1).part_name != Task("x", "b/part.parquet", 0, 0, 0, 1).part_name
+    tasks = [Task("x", f"{folder}/part.parquet", 0, 0, 0, 1) for folder in "ab"]
+    assert task_part_name(tasks[0], "0" * 64) != task_part_name(tasks[1], "0" * 64)
 
 
 def test_encoder_is_loaded_once(tmp_path):
@@ -179,7 +181,8 @@ def test_writing_in_ones_own_pipeline(tmp_path):
     pattern = write_shards(tmp_path / "in", make_table(20), 2)
     with beam.Pipeline("FnApiRunner") as root:
         outputs = root | ReadSentences(patterns=[pattern]) | EncodeSentences(load=load_fake)
-        _ = outputs["encoded"] | WriteEmbeddings(folder=str(tmp_path / "out" / "embeddings"))
+        draft = outputs["encoded"] | WriteEmbeddings(folder=str(tmp_path / "out" / "embeddings"))
+        _ = (draft,) | PublishDatasets(expected=1)
     assert len(read_output(tmp_path / "out")) == 20
 
 

@@ -245,7 +245,8 @@ class TestCommand:
         monkeypatch.chdir(tmp_path)
         (tmp_path / "a.txt").write_text("x")
         (tmp_path / "a.csv").write_text("text\nThis is good.\n")
-        assert main(["evaluate", "--model", "default", *flags]) == 2
+        model = [] if "--model" in flags else ["--model", "default"]
+        assert main(["evaluate", *model, *flags]) == 2
         told = capsys.readouterr().err
         assert message in told
         assert told.count("\n") == 1

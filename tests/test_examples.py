@@ -13,7 +13,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from sbert_core.errors import DataError
+from sbert_core.manifest import Manifest, Part
 from sbert_core.training.examples import Examples, read_examples
+from tests.test_mined_examples import write_manifest
 
 ROWS = [
     {"sentence1": "A cat sleeps.", "sentence2": "Die Katze schläft.", "score": 5.0, "label": "same", "split": "train"},
@@ -95,8 +97,7 @@ def test_folder_glob_uri_and_manifest(tmp_path):
         assert read_examples(str(path)).texts[0] == expected
     write(tmp_path / "in" / "c[1].parquet", ROWS[:1])
     assert read_examples(f"{tmp_path}/in/c[1].parquet").texts[0] == expected[2:3]
-    parts = {"parts": [{"name": "b.parquet"}, {"name": "a.parquet"}]}
-    (tmp_path / "in" / "_manifest.json").write_text(json.dumps(parts))
+    write_manifest(tmp_path / "in", ["b.parquet", "a.parquet"])
     assert read_examples(str(tmp_path / "in")).texts[0] == expected[2:] + expected[:2]
 
 
@@ -315,9 +316,9 @@ def test_no_path():
         ("a.jsonl.gz", b"not compressed", "a.jsonl.gz cannot be read: Not a gzipped file"),
         ("a.tsv.gz", gzip.compress(b"text\n" + b"abc\n" * 99, mtime=0)[:20], "a.tsv.gz cannot be read: "),
         ("a.tsv", b"", "a.tsv is empty: expected a line with the names of the columns"),
-        ("a.csv", b'text,b\n"one",2,3\n', "a.csv cannot be read: .*Expected 2 columns, got 3"),
-        ("a.csv", b"text,b\n\xff,2\n", "a.csv cannot be read: .*UTF8"),
-        ("a.tsv", b"\xff\xfe\n", "a.tsv cannot be read: 'utf-8' codec"),
+        ("a.csv", b'text,b\n"one",2,3\n', "a.csv cannot be read: .*has 3 cells, expected 2"),
+        ("a.csv", b"text,b\n\xff,2\n", "a.csv cannot be read: .*UTF-8"),
+        ("a.tsv", b"\xff\xfe\n", "a.tsv cannot be read: it is UTF-16"),
         ("a.txt", b"text\n", "a.txt has no suffix that says what it is: expected .parquet, .jsonl"),
     ],
 )
@@ -328,11 +329,12 @@ def test_unreadable(tmp_path, name, content, message):
 
 
 def test_a_manifest_that_names_what_is_gone(tmp_path):
-    (tmp_path / "_manifest.json").write_text(json.dumps({"parts": [{"name": "gone.parquet"}]}))
+    part = Part(name="gone.parquet", rows=1, bytes=1, sha256="0" * 64)
+    (tmp_path / "_manifest.json").write_bytes(Manifest(parts=(part,)).to_json())
     with pytest.raises(DataError, match=r"gone.parquet cannot be opened"):
         read_examples(str(tmp_path), ["text"])
     (tmp_path / "_manifest.json").write_text("{")
-    with pytest.raises(DataError, match=r"_manifest.json cannot be read: Expecting"):
+    with pytest.raises(DataError, match=r"_manifest.json is damaged: it is not JSON"):
         read_examples(str(tmp_path), ["text"])
 
 
@@ -381,3 +383,12 @@ def test_columns_of_different_length():
         Examples((["a", "b"],), np.zeros(3))
     with pytest.raises(DataError, match="data has no text column"):
         Examples(())
+
+
+def test_line_breaks_in_quoted_cells_and_names(tmp_path):
+    (tmp_path / "a.csv").write_bytes(b'"the\ntext",label\r\n"one\r\ntwo",007\r\n')
+    examples = read_examples(str(tmp_path / "a.csv"), ["the\ntext"], "label", "class")
+    assert (examples.texts, examples.classes) == ((["one\r\ntwo"],), ("007",))
+    (tmp_path / "b.csv").write_text('text,label\n"never closed,1\nlost,2\n')
+    with pytest.raises(DataError, match=r"row 0 \(ends in line 3\) has 1 cells, expected 2"):
+        read_examples(str(tmp_path / "b.csv"), ["text"])

@@ -1,15 +1,17 @@
 """Which engine a job gets, and how a failure of it is told."""
 
+import re
 import socket
 
 import apache_beam as beam
 import pytest
-from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 from apache_beam.runners.portability.portable_runner import PortableRunner
 from apache_beam.runners.runner import PipelineResult, PipelineRunner, PipelineState
 
+from pipelines import signals
 from pipelines.cli import main
 from pipelines.execute import execute, new_pipeline
+from pipelines.local_runner import LocalRunner, describe_exit
 from sbert_core.errors import DataError, JobError
 
 BROKEN = [
@@ -80,7 +82,7 @@ LOCAL = [
 def test_this_machine_by_any_name(flags, workers):
     root = new_pipeline(flags, workers)
     options = root._options.get_all_options()
-    assert type(root.runner) is FnApiRunner
+    assert type(root.runner) is LocalRunner
     assert options["direct_num_workers"] == workers
     assert options["direct_running_mode"] == ("multi_processing" if workers > 1 else "in_memory")
 
@@ -104,6 +106,74 @@ class CancellingRunner(PipelineRunner):
 def test_a_job_that_was_cancelled_has_failed():
     with pytest.raises(JobError, match=r"ended the job as CANCELLED\. Go on"):
         execute(beam.Pipeline(CancellingRunner()), lambda: ". Go on")
+
+
+class RemoteResult(PipelineResult):
+    """A job that runs elsewhere, and that somebody stops waiting for."""
+
+    def __init__(self, wait, can_cancel: bool) -> None:
+        super().__init__(PipelineState.RUNNING)
+        self._wait, self._can_cancel, self.job_id = wait, can_cancel, "job-7"
+
+    def wait_until_finish(self, duration=None):
+        self._wait()
+        return self.state
+
+    def cancel(self):
+        if not self._can_cancel:
+            raise NotImplementedError("no such thing here\nat all")
+        self._state = PipelineState.CANCELLED
+
+
+class RemoteRunner(PipelineRunner):
+    def __init__(self, result: PipelineResult) -> None:
+        self._result = result
+
+    def run_pipeline(self, pipeline, options) -> PipelineResult:
+        return self._result
+
+
+CANCELLED = [
+    (True, "the job was cancelled"),
+    (False, "the job job-7 goes on at RemoteRunner, cancel it there (no such thing here)"),
+]
+
+
+@pytest.mark.parametrize(("can_cancel", "told"), CANCELLED)
+def test_a_remote_job_is_cancelled_when_the_wait_is_interrupted(can_cancel, told):
+    def wait():
+        raise KeyboardInterrupt
+
+    result = RemoteResult(wait, can_cancel)
+    with pytest.raises(KeyboardInterrupt) as stopped:
+        execute(beam.Pipeline(RemoteRunner(result)), str)
+    assert str(stopped.value) == told
+    assert (result.state == PipelineState.CANCELLED) == can_cancel
+
+
+@pytest.mark.parametrize(("can_cancel", "told"), CANCELLED)
+def test_a_remote_job_is_cancelled_by_a_signal(can_cancel, told, monkeypatch):
+    """The thread that a signal wakes runs the same clean-up while the main thread waits."""
+    notes: list[str] = []
+    monkeypatch.setattr(signals, "run_exit_handlers", lambda: None)
+    result = RemoteResult(lambda: signals._clean_up(notes), can_cancel)
+    with pytest.raises(JobError, match="ended the job as"):
+        execute(beam.Pipeline(RemoteRunner(result)), str)
+    assert notes == [told]
+    signals._clean_up(notes)
+    assert notes == [told]  # after the wait there is nothing to cancel
+
+
+@pytest.mark.parametrize(
+    ("code", "said", "told"),
+    [
+        (-9, "", r"was killed \(signal 9\), probably as the machine is out of memory"),
+        (-11, "", r"was ended by signal 11 \(Segmentation fault\)"),
+        (1, "first\nImportError: no torch", "ended with exit code 1: ImportError: no torch"),
+    ],
+)
+def test_how_a_worker_ended(code, said, told):
+    assert re.match(told, describe_exit(code, said))
 
 
 def _fail(message: str) -> None:

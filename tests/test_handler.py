@@ -1,3 +1,4 @@
+import math
 import pickle
 import threading
 
@@ -14,7 +15,7 @@ from apache_beam.testing import test_stream
 from apache_beam.testing.util import assert_that
 
 from sbert_core import ModelError, SentenceEncoder
-from tests.fake_encoder import FakeEncoder, load_counted, load_fake
+from tests.fake_encoder import FakeEncoder, FaultyEncoder, load_counted, load_fake
 from tests.tiny_models import make_transformer
 from transforms.encode import EncodeSentences, _EncodeFn
 from transforms.handler import SentenceEmbeddings, SentenceEncoderHandler
@@ -188,6 +189,15 @@ def test_failures_are_set_aside():
         results, failed = root | beam.Create(["good", "poison"]) | encode
         assert_that(results, check)
         assert_that(failed.failed_inferences, check_failed, label="failed")
+
+
+def test_vectors_that_are_not_finite(tmp_path):
+    def load(model):
+        return FaultyEncoder(lambda texts, call: {"bad": math.inf})
+
+    message = r"texts\[1\]: the vector is not finite \(1 of the 2 of a batch\)"
+    with pytest.raises(Exception, match=message):
+        infer(["one", "bad"], SentenceEncoderHandler(load=load, min_batch_size=2), check=len)
 
 
 def test_model_refresh_and_threads(tmp_path):

@@ -3,16 +3,22 @@
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 from sentence_transformers.sentence_transformer import losses as peers
 
+from sbert_core import SentenceEncoder
 from sbert_core.errors import DataError
 from sbert_core.training.distillation_losses import Distillation
 from sbert_core.training.matryoshka import Matryoshka
 from sbert_core.training.momentum import MomentumContrast
+from sbert_core.training.objectives import make_objective
 from sbert_core.training.pair_losses import Classification, CoSENT, Regression
+from sbert_core.training.plan import Source
 from sbert_core.training.ranking_losses import MultipleNegatives, SimCSE
+from sbert_core.training.sources import prepare
 from sbert_core.training.triplet_losses import BatchHardTriplet, Triplet
 from tests.loss_peers import assert_same_as_peer, draw
+from tests.tiny_models import make_transformer
 
 SCORES = torch.tensor([0.9, 0.5, 0.1, 0.5, 0.3, 0.7])
 
@@ -98,3 +104,40 @@ def test_nonsense_dims(dims):
 def test_nonsense_weights(weights):
     with pytest.raises(DataError, match="'matryoshka_weights' is"):
         Matryoshka(Regression(), dim=4, dims=[4, 2], weights=weights)
+
+
+@pytest.mark.parametrize("name", ["triplet", "contrastive", "distillation", "margin_distillation"])
+def test_truncated_vectors_are_trained_as_they_are_used(name):
+    """What the encoder gives with truncate_dim, not what is left when components are cut off."""
+    torch.manual_seed(0)
+    options = {"contrastive": {"distance": "euclidean"}}.get(name, {})
+    columns = {"triplet": 3, "contrastive": 2, "distillation": 1, "margin_distillation": 3}[name]
+    vectors = [F.normalize(torch.randn(6, 8), dim=-1) for _ in range(columns)]
+    labels = {
+        "contrastive": torch.tensor([0, 1, 0, 1, 0, 1]),
+        "distillation": F.normalize(torch.randn(6, 8), dim=-1),
+        "margin_distillation": torch.randn(6),
+    }.get(name)
+    used = [F.normalize(column[:, :3], dim=-1) for column in vectors]
+    target = F.normalize(labels[:, :3], dim=-1) if name == "distillation" else labels
+    plain = make_objective(name, dim=8, classes=(), options=options)
+    wrapped = {
+        normalizes: make_objective(
+            name, dim=8, classes=(), options={**options, "matryoshka_dims": [3]}, normalizes=normalizes
+        )
+        for normalizes in (True, False)
+    }
+    torch.testing.assert_close(wrapped[True](vectors, labels), plain(used, target))
+    cut = labels[:, :3] if name == "distillation" else labels
+    torch.testing.assert_close(wrapped[False](vectors, labels), plain([column[:, :3] for column in vectors], cut))
+    assert not torch.allclose(wrapped[True](vectors, labels), wrapped[False](vectors, labels))
+
+
+def test_a_plan_knows_whether_its_model_normalises(tmp_path):
+    path = tmp_path / "texts.tsv"
+    path.write_text("a\tb\tc\nthe fox\tmy fox\tthe dog\nthe man\ta man\tmy parcel\n")
+    folder = str(make_transformer(tmp_path / "model"))
+    source = Source(file=str(path), objective="triplet", columns=("a", "b", "c"), options={"matryoshka_dims": [32, 8]})
+    for normalize in (True, False):
+        encoder = SentenceEncoder.load(folder, normalize=normalize)
+        assert prepare(source, encoder, 2, 0, False).objective.normalizes == normalize

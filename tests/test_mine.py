@@ -213,7 +213,120 @@ def test_duplicates_and_which_to_keep(tmp_path):
         assert manifest(tmp_path / rule, "duplicates")["groups"] == 2
         assert manifest(tmp_path / rule, "duplicates")["saturated_rows"] == 0
     run(pattern, tmp_path / "saturated", top_k=1)
-    assert manifest(tmp_path / "saturated", "duplicates")["saturated_rows"] == 5
+    assert manifest(tmp_path / "saturated", "duplicates")["saturated_rows"] == 2  # of the two rows that are kept
+
+
+def at_angles(*degrees: float) -> np.ndarray:
+    """Unit vectors in a plane: the cosine of two is that of the angle between them."""
+    angles = np.radians(np.array(degrees))
+    return np.stack([np.cos(angles), np.sin(angles)], axis=1).astype(np.float32)
+
+
+CHAIN = (0, 15, 30, 45, 90)  # cos 15 degrees is 0.966, cos 30 degrees 0.866
+
+
+def groups_of(output: Path) -> dict[str, list[str]]:
+    """The rows of each kept row."""
+    found: dict[str, list[str]] = {}
+    for row in read(output, "duplicates").to_pylist():
+        found.setdefault(row["kept_id"], []).append(row["id"])
+    return found
+
+
+def test_a_duplicate_is_near_the_row_that_is_kept(tmp_path):
+    pattern = write_vectors(tmp_path / "in", at_angles(*CHAIN), text=["a", "bb", "ccc", "dd", "e"])
+    run(pattern, tmp_path / "first")
+    assert groups_of(tmp_path / "first") == {"r00000": ["r00000", "r00001"], "r00002": ["r00002", "r00003"]}
+    table = read(tmp_path / "first", "duplicates")
+    assert table["keep"].to_pylist() == [True, False, True, False]
+    assert np.allclose(table["score"], [1, np.cos(np.radians(15))] * 2)
+    run(pattern, tmp_path / "longest", keep="longest")
+    assert groups_of(tmp_path / "longest") == {"r00002": ["r00001", "r00002", "r00003"]}
+
+
+def test_chains_are_groups_on_request(tmp_path):
+    pattern = write_vectors(tmp_path / "in", at_angles(*CHAIN))
+    flags = ["mine", "--input", pattern, "--output", str(tmp_path / "out"), "--block_rows", "2"]
+    assert main([*flags, "--duplicate_chains"]) == 0
+    assert groups_of(tmp_path / "out") == {"r00000": ["r00000", "r00001", "r00002", "r00003"]}
+    scores = read(tmp_path / "out", "duplicates")["score"].to_numpy()
+    assert np.allclose(scores, np.cos(np.radians(CHAIN[:4])), atol=1e-6)  # to the kept row, also where that is low
+    assert main(flags) == 0
+    assert len(groups_of(tmp_path / "out")) == 2
+
+
+def test_a_row_between_two_kept_rows_joins_the_nearer(tmp_path):
+    run(write_vectors(tmp_path / "in", at_angles(0, 20, 11)), tmp_path / "out", duplicate_score=0.97)
+    assert groups_of(tmp_path / "out") == {"r00001": ["r00001", "r00002"]}  # and the other is kept, and alone
+    run(write_vectors(tmp_path / "even", at_angles(0, 90, 45)), tmp_path / "tie", duplicate_score=0.7)
+    assert groups_of(tmp_path / "tie") == {"r00000": ["r00000", "r00002"]}
+
+
+@pytest.mark.parametrize("chains", [False, True])
+def test_saturated_rows_of_the_two_rules(tmp_path, chains):
+    """Of 8 rows in a fan, with 2 neighbours of each: only what may change a group is counted."""
+    options = {"duplicate_chains": chains, "duplicate_score": 0.96}
+    pattern = write_vectors(tmp_path / "in", at_angles(*range(0, 80, 10)))
+    figures = run(pattern, tmp_path / "few", top_k=2, **options)
+    saturated = manifest(tmp_path / "few", "duplicates")["saturated_rows"]
+    assert saturated == (6 if chains else len(groups_of(tmp_path / "few")) - 1)
+    assert f"at most {saturated}" in figures["incomplete groups"]
+    figures = run(pattern, tmp_path / "all", top_k=7, **options)
+    assert manifest(tmp_path / "all", "duplicates")["saturated_rows"] == 0
+    assert "incomplete groups" not in figures
+
+
+def test_duplicates_do_not_depend_on_shards_and_blocks(tmp_path):
+    vectors = clustered(400, 6, seed=3)
+    expected = None
+    for shards, block_rows in ((1, 8192), (5, 37), (3, 64)):
+        output = tmp_path / f"out{shards}"
+        run(write_vectors(tmp_path / f"in{shards}", vectors, shards), output, block_rows=block_rows, top_k=400)
+        table = read(output, "duplicates")
+        assert expected is None or table.equals(expected)
+        expected = table
+    scores = vectors.astype(np.float64) @ vectors.T.astype(np.float64)
+    kept = []
+    for row in range(400):
+        if not any(scores[row, other] >= 0.95 for other in kept):
+            kept.append(row)
+    best = [max(kept, key=lambda other: (scores[row, other], -other)) for row in range(400)]
+    numbers = [int(each[1:]) for each in expected["id"].to_pylist()]
+    assert [int(each[1:]) for each in expected["kept_id"].to_pylist()] == [best[row] for row in numbers]
+    assert set(range(400)) - set(numbers) == {row for row in kept if best.count(row) == 1}
+
+
+def test_numbers_and_negation_are_told_apart(tmp_path):
+    texts = [
+        "the service listens on port 8080",
+        "the service listens on port 8081",
+        "the service never listens on port 8080",
+        "el servicio no escucha en el puerto 8080",
+    ]
+    run(write_vectors(tmp_path / "in", np.ones((4, 4), np.float32), text=texts), tmp_path / "out")
+    found = {
+        (row["id_a"][-1] + row["id_b"][-1]): (row["numbers_differ"], row["negation_differs"])
+        for row in read(tmp_path / "out", "pairs").to_pylist()
+    }
+    assert found == {
+        "01": (True, False),
+        "02": (False, True),
+        "03": (False, None),
+        "12": (True, True),
+        "13": (True, None),
+        "23": (False, None),
+    }
+    table = read(tmp_path / "out", "duplicates")
+    assert table["numbers_differ"].to_pylist() == [False, True, False, False]
+    assert table["negation_differs"].to_pylist() == [False, False, True, None]
+
+
+def test_pairs_across_corpora_compare_numbers(tmp_path):
+    left = write_vectors(tmp_path / "a", np.ones((2, 4), np.float32), text=["room 1", "room 2"])
+    right = write_vectors(tmp_path / "b", np.ones((1, 4), np.float32), text=["room 2"])
+    run(left, tmp_path / "out", other=right)
+    table = read(tmp_path / "out", "pairs").sort_by("id_a")
+    assert table["numbers_differ"].to_pylist() == [True, False]
 
 
 @pytest.mark.parametrize("dtype", ["float16", "int8"])
@@ -294,6 +407,8 @@ def test_bad_corpora_are_refused(tmp_path):
         (["--keep", "newest"], "belong together"),
         (["--keep", "shortest"], "first, longest, newest"),
         (["--min_neighbor_score", "0.9"], "above --min_score"),
+        (["--min_neighbor_score", "0.96", "--min_score", "0.97"], "above --duplicate_score"),
+        (["--keep", "newest", "--newest_column", "when"], "has no column 'when'"),
         (["--max_lexical_overlap", "2"], "between 0 and 1"),
         (["--topk", "3"], "did you mean --top_k?"),
     ],
@@ -499,3 +614,36 @@ def test_shipped_gold_pairs_are_found(demo, capsys):
     assert recall > 0.6
     assert precision > 0.8
     assert ("t000035", "t000377") in gold & set(found)
+
+
+def test_several_inputs_are_one_corpus(tmp_path):
+    vectors = clustered(60)
+    run(write_vectors(tmp_path / "all", vectors, 3), tmp_path / "one")
+    shards = [str(path) for path in sorted((tmp_path / "all").iterdir())]
+    flags = ["--output", str(tmp_path / "several")]
+    assert main(["mine", "--input", *shards, *flags]) == 0
+    assert contents(tmp_path / "several") == contents(tmp_path / "one")
+    assert main(["mine", "--input", shards[0], f"{tmp_path}/all/*.parquet", *flags]) == 0  # a file counts once
+    assert contents(tmp_path / "several") == contents(tmp_path / "one")
+
+
+def test_several_inputs_must_be_alike(tmp_path):
+    vectors = clustered(20)
+    text = write_vectors(tmp_path / "text", vectors[:10])
+    number = write_vectors(tmp_path / "number", vectors[10:], id=list(range(10)))
+    with pytest.raises(DataError, match="column 'id' is string, and int64 in"):
+        open_corpus([number, text])
+    with pytest.raises(DataError, match="has not finished"):
+        open_corpus([text, str(tmp_path / "number")])
+
+
+@pytest.mark.parametrize("index", ["exact", "routed"])
+def test_more_neighbors_than_rows_are_all_the_others(tmp_path, index):
+    pattern = write_vectors(tmp_path / "in", clustered(30), 2)
+    options = {"index": index, "routes": 50, "cells": 2, "block_rows": 8}
+    run(pattern, tmp_path / "all", top_k=30, **options)
+    run(pattern, tmp_path / "more", top_k=2_000_000_000, **options)
+    for one, other in zip(results(tmp_path / "all"), results(tmp_path / "more"), strict=True):
+        assert one.equals(other)
+    assert len(read(tmp_path / "more", "neighbors")) == 30 * 29
+    assert manifest(tmp_path / "more", "duplicates")["saturated_rows"] == 0

@@ -1,6 +1,6 @@
 """What the jobs find feeds training: pairs as positives, neighbours as hard negatives."""
 
-import json
+import hashlib
 import re
 from pathlib import Path
 
@@ -10,10 +10,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipelines import embed, mine
+from pipelines.cli import main
 from pipelines.embed_options import EmbedOptions
 from pipelines.mine_options import MineOptions
 from sbert_core import SentenceEncoder
 from sbert_core.errors import DataError
+from sbert_core.manifest import Manifest, Part
 from sbert_core.schema import neighbors_schema, pairs_schema
 from sbert_core.training.examples import Examples
 from sbert_core.training.mined import examples_from_pairs, hard_negatives, mine_hard_negatives
@@ -32,14 +34,24 @@ def write_dataset(folder: Path, table: pa.Table, parts: int = 1, **manifest) -> 
     for part, name in enumerate(names):
         pq.write_table(table.slice(part * size, size), folder / name)
     pq.write_table(table.slice(0, 1), folder / "part-stale.parquet")
-    listed = [{"name": name} for name in names]
-    (folder / "_manifest.json").write_text(json.dumps({"parts": listed, "rows": len(table), **manifest}))
+    write_manifest(folder, names, **manifest)
     return str(folder)
 
 
+def write_manifest(folder: Path, names: list[str], **manifest) -> None:
+    """A manifest of Parquet files that are there."""
+    parts = []
+    for name in names:
+        content = (folder / name).read_bytes()
+        rows = pq.read_metadata(folder / name).num_rows
+        parts.append(Part(name=name, rows=rows, bytes=len(content), sha256=hashlib.sha256(content).hexdigest()))
+    (folder / "_manifest.json").write_bytes(Manifest(parts=tuple(parts), **manifest).to_json())
+
+
 def pairs_table(*rows: tuple[str | None, str | None, float]) -> pa.Table:
+    same = {"lexical_overlap": 0, "numbers_differ": False}
     columns = [
-        {"id_a": str(n), "id_b": "z", "score": score, "cosine": score, "lexical_overlap": 0, "text_a": a, "text_b": b}
+        {"id_a": str(n), "id_b": "z", "score": score, "cosine": score, "text_a": a, "text_b": b, **same}
         for n, (a, b, score) in enumerate(rows)
     ]
     return pa.Table.from_pylist(columns, pairs_schema(pa.string(), pa.string()))
@@ -87,6 +99,7 @@ def test_pairs(tmp_path, min_score, expected):
         examples = examples_from_pairs(path, min_score=min_score)
         assert list(zip(*examples.texts, strict=True)) == expected
         assert (examples.labels, examples.name) == (None, path)
+        assert examples.left_out == {"both texts are the same": 1}
 
 
 def test_bad_pairs(tmp_path):
@@ -98,11 +111,11 @@ def test_bad_pairs(tmp_path):
     with pytest.raises(DataError, match=re.escape("has no pairs of two texts with a score of 0.8 or more, of 3")):
         examples_from_pairs(folder, min_score=0.8)
     assert len(examples_from_pairs(folder, min_score=0.5)) == 1
-    (tmp_path / "pairs" / "_manifest.json").write_text('{"parts": []}')
+    write_manifest(tmp_path / "pairs", [])
     with pytest.raises(DataError, match="pairs is empty: the job found nothing to write"):
         examples_from_pairs(folder)
     (tmp_path / "pairs" / "_manifest.json").write_text("{")
-    with pytest.raises(DataError, match=r"_manifest.json cannot be read"):
+    with pytest.raises(DataError, match=r"_manifest.json is damaged"):
         examples_from_pairs(folder)
     other = write_dataset(tmp_path / "other", pa.table({"id": ["a"]}))
     with pytest.raises(DataError, match="has no column 'text_a': it has id"):
@@ -145,7 +158,9 @@ def test_other_positives_are_no_negatives(tmp_path):
 def test_pairs_without_a_negative_are_left_out(tmp_path):
     embeddings, neighbors = write_corpus(tmp_path)
     positives = Examples((["the anchor", "the anchor"], ["a farther one", "the positive"]))
-    assert mine_hard_negatives(embeddings, neighbors, positives).texts[1] == ["the positive"]
+    found = mine_hard_negatives(embeddings, neighbors, positives)
+    assert found.texts[1] == ["the positive"]
+    assert found.left_out == {"no hard negative: try more ranks or a smaller margin": 1}
     with pytest.raises(DataError, match="pairs: no pair has a hard negative; look at more ranks, or take a smaller"):
         mine_hard_negatives(embeddings, neighbors, POSITIVES, ranks=(1, 3))
 
@@ -240,6 +255,28 @@ def test_prompts_of_queries_and_passages(tmp_path):
     assert told.texts[2] == [text.removeprefix("passage: ") for text in by_hand.texts[2]]
 
 
+class Line:
+    """Encodes texts, which are numbers, as angles: the cosine of two is that of their difference."""
+
+    def encode(self, texts, prompt=None, progress=False):
+        angles = np.array([float(text) for text in texts])
+        return np.stack([np.cos(angles), np.sin(angles)], axis=1).astype(np.float32)
+
+
+def test_a_pair_without_a_negative_within_ranks_gets_the_nearest_behind():
+    # The positive of 0 is at 0.8; nearer ones may be positives too. The others' positives are beside them.
+    examples = Examples((["0", "0.1", "0.2", "0.9", "1"], ["0.8", "0.11", "0.21", "0.91", "1.01"]), name="line")
+    found = hard_negatives(Line(), examples, ranks=(1, 2), margin=0.01)
+    rows = dict(zip(found.texts[0], found.texts[2], strict=True))
+    assert rows["0"] == "0.91"  # of those with a cosine below that of 0.8 the nearest, at rank 4
+    assert found.left_out == {}
+    wide = hard_negatives(Line(), examples, ranks=(1, 5), margin=0.01)
+    assert dict(zip(wide.texts[0], wide.texts[2], strict=True))["0"] == "0.91"
+    some = hard_negatives(Line(), examples, ranks=(1, 2), margin=0.3)
+    assert some.left_out == {"no hard negative: try more ranks or a smaller margin": 5 - len(some)}
+    assert 0 < len(some) < 5
+
+
 def test_no_negatives(default_encoder):
     with pytest.raises(DataError, match="pairs: no pair has a hard negative"):
         hard_negatives(default_encoder, POSITIVES)
@@ -262,3 +299,37 @@ def test_from_the_jobs_to_triplets(tmp_path):
         assert frozenset((anchor, positive)) in known
         assert frozenset((anchor, negative)) not in known
         assert len({anchor.casefold(), positive.casefold(), negative.casefold()}) == 3
+
+
+def test_a_part_that_was_changed_is_refused(tmp_path):
+    folder = write_dataset(tmp_path / "pairs", pairs_table(("a", "b", 0.5), ("c", "d", 0.25)))
+    path = tmp_path / "pairs/part-0.parquet"
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(DataError, match=r"part-0.parquet has changed since it was written"):
+        examples_from_pairs(folder)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "[]",
+        "5",
+        "{}",
+        '{"parts": {"name": "a"}}',
+        '{"parts": [{}]}',
+        '{"parts": [{"name": 7, "rows": 1, "sha256": "x"}]}',
+        '{"parts": [{"name": "../other.parquet", "rows": 1, "sha256": "x"}]}',
+        '{"parts": [{"name": "/etc/passwd", "rows": 1, "sha256": "x"}]}',
+    ],
+)
+def test_a_manifest_that_lists_no_parts_of_its_own(tmp_path, capsys, content):
+    write_dataset(tmp_path / "pairs", pairs_table(("a", "b", 0.9)))
+    (tmp_path / "pairs" / "_manifest.json").write_text(content)
+    flags = ["--model", "default", "--data", str(tmp_path / "pairs"), "--output", str(tmp_path / "out")]
+    assert main(["train", *flags]) == 2
+    told = capsys.readouterr().err
+    assert "_manifest.json" in told.splitlines()[-1]
+    assert "Traceback" not in told
+    assert not (tmp_path / "out").exists()

@@ -58,16 +58,6 @@ def test_text_lines_are_rows(tmp_path):
     assert read_task(task)["text"].to_pylist() == ["one", "", "three \ufffd", "last"]
 
 
-@pytest.mark.parametrize("name", ["empty.txt", "empty.jsonl", "empty.csv"])
-def test_empty_text_file(tmp_path, name):
-    (tmp_path / name).touch()
-    if name == "empty.txt":
-        assert run_fake(str(tmp_path / name), tmp_path / "out")["rows in"] == 0
-    else:
-        with pytest.raises(DataError, match=f"{name} cannot be read"):
-            run_fake(str(tmp_path / name), tmp_path / "out")
-
-
 def test_unknown_suffix(tmp_path):
     (tmp_path / "corpus.docx").write_text("hello")
     with pytest.raises(DataError, match=r"corpus\.docx has no suffix this job knows"):
@@ -161,7 +151,7 @@ def test_folder_without_anything_to_read(tmp_path):
     (tmp_path / "readme.md").touch()
     (tmp_path / "empty").mkdir()
     for folder in (tmp_path, tmp_path / "empty", tmp_path / "nowhere"):
-        with pytest.raises(DataError, match=r"no input files: no \.parquet, \.jsonl, \.csv, \.txt at '"):
+        with pytest.raises(DataError, match=r"no input files: no \.parquet, \.jsonl, \.json, \.csv, \.tsv, \.txt at '"):
             run_fake(str(folder), tmp_path / "out")
 
 

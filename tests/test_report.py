@@ -31,6 +31,8 @@ EMPTY = ReportData(
     points={},
     pairs=[],
     score_counts=[],
+    duplicates=[],
+    duplicate_rows=0,
     rejected=[],
     rejected_rows=0,
     truncated_rows=0,
@@ -75,6 +77,14 @@ def make_data(n_clusters: int = 5, n_points: int = 100, **changes) -> ReportData
             for n in range(120)
         ],
         score_counts=[(0.8, 90), (0.85, 0), (0.9, 30)],
+        duplicates=[
+            {
+                "size": 3,
+                "kept": {"id": "k", "text": "port 8080"},
+                "rows": [{"id": "d", "text": "port 8081", "score": 0.975, "numbers_differ": True}],
+            }
+        ],
+        duplicate_rows=2,
         rejected=[{"file": "part-0.parquet", "row": 3, "id": None, "reason": "text is null"}],
         rejected_rows=1,
         truncated_rows=2,
@@ -103,6 +113,10 @@ def make_hostile() -> ReportData:
             "text": texts,
         },
         pairs=[{"id_a": evil, "id_b": text[:80], "score": 0.9, "text_a": text, "text_b": text} for text in texts],
+        duplicates=[
+            {"size": 2, "kept": {"id": evil, "text": text}, "rows": [{"id": evil, "text": text, "score": 0.99}]}
+            for text in texts
+        ],
         rejected=[{"file": evil, "row": 1, "id": evil, "reason": text} for text in texts],
         manifests={evil: {evil: texts}},
     )
@@ -130,7 +144,8 @@ def test_blob_holds_the_data():
     assert blob["clusters"][0]["name"] == "No cluster"
     assert blob["points"]["cluster"][:7] == [-1, 0, 1, 2, 3, 4, -1]
     assert blob["points"]["text"][99] == "text of row 99"
-    assert blob["pairs"][3] == {"score": 0.9, "id_a": "a3", "id_b": "b3", "text_a": "left 3", "text_b": "right 3"}
+    texts = {"text_a": "left 3", "text_b": "right 3"}
+    assert blob["pairs"][3] == {"score": 0.9, "id_a": "a3", "id_b": "b3", **texts, "marks": []}
 
 
 def test_points_keep_their_aspect():
@@ -209,9 +224,27 @@ def test_bad_points_are_named():
         render_report(dataclasses.replace(EMPTY, points={**points, "id": "abc"}))
 
 
+def test_duplicates_and_what_scores_hide():
+    pair = {"id_a": "a", "id_b": "b", "score": 0.96, "text_a": "always", "text_b": "never"}
+    differ = {"numbers_differ": False, "negation_differs": True}
+    page = render_report(make_data(pairs=[{**pair, **differ}, {**pair, "numbers_differ": True}, pair]))
+    marks = [pair["marks"] for pair in read_blob(page)["pairs"]]
+    assert marks == [["negation differs"], ["numbers differ"], []]
+    section = page.split('<section id="duplicates"')[1].split("</section>")[0]
+    for words in ("<b>2</b> rows are nearly", "port 8080", "port 8081", "0.975", "numbers differ", "and 1 more"):
+        assert words in section
+
+
 def test_empty_report_says_so():
     page = render_report(EMPTY)
-    for words in ("No clusters", "No map", "No pairs", "Every row has a vector", "No manifests"):
+    for words in (
+        "No row is nearly the same",
+        "No clusters",
+        "No map",
+        "No pairs",
+        "Every row has a vector",
+        "No manifests",
+    ):
         assert words in page
     assert read_blob(page)["clusters"] == []
 
@@ -406,6 +439,13 @@ def test_zoom_drag_and_reset(open_report):
     assert picture(page) == views[0]
 
 
+def test_marks_are_shown(open_report):
+    pair = {"id_a": "a", "id_b": "b", "score": 0.97, "text_a": "port 1", "text_b": "port 2", "numbers_differ": True}
+    page = open_report(make_data(pairs=[pair, {**pair, "numbers_differ": False}]))
+    assert page.locator("#pair-list .mark").all_inner_texts() == ["numbers differ"]
+    assert page.locator("#duplicates .mark").all_inner_texts() == ["numbers differ"]
+
+
 def test_hostile_texts_show_as_themselves(open_report):
     data = make_hostile()
     page = open_report(data)
@@ -507,4 +547,4 @@ def test_light_and_dark(open_report):
 def test_empty_report_opens(open_report):
     page = open_report(EMPTY)
     assert page.locator("canvas").count() == 0
-    assert page.locator(".empty").count() == 5
+    assert page.locator(".empty").count() == 6

@@ -12,7 +12,7 @@ import pytest
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.testing.util import assert_that
 
-import transforms.files
+import transforms.dataset
 import transforms.write
 from pipelines import embed
 from pipelines.embed_options import EmbedOptions
@@ -70,7 +70,8 @@ def crash_on(monkeypatch, target, name, condition) -> None:
 STAGES = {
     "before a part is written": ("commit", transforms.write, lambda path: "part-001" in path),
     "between write and rename": ("rename", FileSystems, lambda paths: "part-002" in paths[0]),
-    "before the manifest": ("commit", transforms.write, lambda path: path.endswith("_manifest.json")),
+    "before the manifest": ("commit", transforms.dataset, lambda path: path.endswith("_manifest.json")),
+    "between the manifests": ("commit", transforms.dataset, lambda path: path.endswith("rejected/_manifest.json")),
     "rejected rows": ("commit", transforms.write, lambda path: "/rejected/" in path),
 }
 
@@ -82,10 +83,11 @@ def test_crash(tmp_path, corpus, undisturbed, monkeypatch, stage):
         crash_on(patch, target, name, condition)
         with pytest.raises(JobError, match="the machine is gone"):
             run_fake(corpus, tmp_path / "out", slice_rows=10)
-    assert not (tmp_path / "out" / "embeddings" / "_manifest.json").exists() or stage == "rejected rows"
+    published = (tmp_path / "out" / "embeddings" / "_manifest.json").exists()
+    assert published == (stage == "between the manifests")
     figures = run_fake(corpus, tmp_path / "out", slice_rows=10)
     assert contents(tmp_path / "out") == undisturbed
-    assert figures["parts kept"] < figures["parts"] or stage == "before the manifest"
+    assert figures["parts kept"] < figures["parts"] or "manifest" in stage
 
 
 def test_killed(tmp_path, corpus, undisturbed):

@@ -1,16 +1,23 @@
+import math
 from typing import NamedTuple, Optional
 
 import apache_beam as beam
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from apache_beam import window
+from apache_beam.ml.inference.base import RunInference
+from apache_beam.ml.transforms.base import MLTransform
+from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.testing.util import assert_that
 from apache_beam.utils.timestamp import Timestamp
 
 from sbert_core import ModelError, SentenceEncoder, TextError
-from tests.fake_encoder import FakeEncoder, load_counted, load_fake
+from tests.fake_encoder import CrowdedEncoder, FakeEncoder, FaultyEncoder, load_counted, load_fake
 from tests.tiny_models import make_transformer
+from transforms.encode import EncodeSentences
+from transforms.handler import SentenceEmbeddings, SentenceEncoderHandler
 from transforms.rows import EncodeRows
 
 
@@ -69,6 +76,35 @@ def test_loaded_once(tmp_path):
     assert len(list(tmp_path.iterdir())) == 1
 
 
+def encode_tables(rows):
+    return (
+        rows | beam.Map(lambda row: pa.record_batch({"text": [row.text]})) | EncodeSentences(load=CrowdedEncoder.load)
+    )
+
+
+def infer(rows):
+    return rows | beam.Map(lambda row: row.text) | RunInference(SentenceEncoderHandler(load=CrowdedEncoder.load))
+
+
+def transform_columns(rows, folder):
+    embeddings = SentenceEmbeddings(columns=["text"], load=CrowdedEncoder.load, max_batch_size=32)
+    dictionaries = rows | beam.Map(lambda row: {"text": row.text})
+    return dictionaries | MLTransform(write_artifact_location=str(folder)).with_transform(embeddings)
+
+
+@pytest.mark.parametrize("others", [(), (encode_tables,), (infer,), (transform_columns,)])
+def test_one_thread_encodes_at_a_time(tmp_path, monkeypatch, others):
+    """Four bundle threads of one process, in each of the steps that encode."""
+    monkeypatch.setattr(CrowdedEncoder, "most", 0)
+    options = PipelineOptions(["--direct_num_workers=4", "--direct_running_mode=multi_threading"])
+    with beam.Pipeline("FnApiRunner", options=options) as root:
+        rows = create(root, TICKETS) | beam.Reshuffle()
+        _ = rows | EncodeRows(load=CrowdedEncoder.load, batch_rows=1)
+        for step in others:
+            _ = step(rows, tmp_path) if step is transform_columns else step(rows)
+    assert CrowdedEncoder.most == 1
+
+
 def test_nothing_is_lost_before_a_batched_write(tmp_path):
     with beam.Pipeline("FnApiRunner") as root:
         rows = root | beam.Create([beam.Row(id=number, text="x" * number) for number in range(10)])
@@ -102,6 +138,42 @@ def test_rows_that_cannot_be_encoded(text, message):
         assert outputs.keys() == {"good", "failed"}
         assert_that(outputs["good"] | "A" >> beam.Reshuffle(), check_good)
         assert_that(outputs["failed"] | "B" >> beam.Reshuffle(), check_failed, label="failed")
+
+
+def spoil_seventh(texts, call):
+    return {"text 7": math.nan}
+
+
+def test_vectors_that_are_not_finite():
+    def check_failed(rows) -> None:
+        assert [(row.element.id, row.msg) for row in rows] == [(7, "the vector is not finite")]
+
+    def check_good(rows) -> None:
+        assert sorted(row.id for row in rows) == [0, 1, 2, 3, 4, 5, 6, 8, 9]
+
+    with beam.Pipeline("FnApiRunner") as root:
+        encode = EncodeRows(load=lambda model: FaultyEncoder(spoil_seventh), error_handling={"output": "failed"})
+        outputs = create(root, TICKETS) | encode
+        assert_that(outputs["good"] | "A" >> beam.Reshuffle(), check_good)
+        assert_that(outputs["failed"] | "B" >> beam.Reshuffle(), check_failed, label="failed")
+
+
+def lose_gpu(texts, call):
+    if call >= 2:
+        raise RuntimeError("CUDA error: unspecified launch failure")
+
+
+def test_a_fault_of_the_machine_is_not_an_error_of_rows():
+    message = "the machine failed, not a text, at rows 0 to 9 of a batch: RuntimeError: CUDA error"
+    encode = EncodeRows(load=lambda model: FaultyEncoder(lose_gpu), error_handling={"output": "failed"})
+    with pytest.raises(Exception, match=message), beam.Pipeline("FnApiRunner") as root:
+        _ = create(root, TICKETS) | encode
+
+
+def test_a_prompt_the_model_does_not_have(tmp_path):
+    model = str(make_transformer(tmp_path / "tiny"))
+    with pytest.raises(Exception, match="the model has no prompt 'x'"), beam.Pipeline("FnApiRunner") as root:
+        _ = create(root, TICKETS) | EncodeRows(model=model, prompt_name="x", error_handling={"output": "failed"})
 
 
 class Untyped(NamedTuple):

@@ -127,7 +127,7 @@ def test_refused(tmp_path, corpus, capsys):
         search.run(SearchOptions(queries="x", corpus=str(corpus), model=str(tmp_path / "saved")))
     with pytest.raises(DataError, match="--output"):
         SearchOptions(queries="queries.parquet", corpus=str(corpus))
-    with pytest.raises(DataError, match="the query is empty"):
+    with pytest.raises(DataError, match="--queries is empty"):
         SearchOptions(queries=" ", corpus=str(corpus))
     assert main(["search", "--queries", "x", "--corpus", str(tmp_path / "nothing")]) == 2
     assert "has not finished" in capsys.readouterr().err

@@ -1,14 +1,18 @@
+import copy
+
 import pytest
 import torch
 import torch.nn.functional as F
 
-from sbert_core.errors import ModelError
-from sbert_core.folder import read_folder
-from sbert_core.training.model import TrainedEncoder
+from sbert_core.folder import EncoderParts, read_folder
+from sbert_core.static import StaticEmbedding
+from sbert_core.training import step
+from sbert_core.training.attack import TokenShift
+from sbert_core.training.model import TrainedEncoder, token_embeddings
 from sbert_core.training.objectives import make_objective
-from sbert_core.training.step import Step, StepOptions, disagreement, token_table
+from sbert_core.training.step import Step, StepOptions, disagreement
 from sbert_core.training.world import World
-from tests.tiny_models import make_transformer
+from tests.tiny_models import make_tokenizer, make_transformer
 
 CPU = torch.device("cpu")
 VIEWS = [
@@ -70,46 +74,149 @@ def test_accumulated_batches_are_scaled(encoder, objective):
     )
 
 
-@pytest.mark.parametrize(("attack", "epsilon"), [("fgsm", 0.02), ("fgm", 0.5)])
-def test_an_attack_adds_the_gradient_of_moved_embeddings(encoder, objective, attack, epsilon):
+def embeddings_of(encoder, views=VIEWS):
+    """Token embeddings (n, length, dim) of all views, and their mask."""
+    tokenized = encoder.body.text_tokenizer.tokenize([text for view in views for text in view])
+    ids, mask = encoder._pad(tokenized)
+    return token_embeddings(encoder)[0](ids).detach(), mask
+
+
+def loss_at(encoder, objective, shift, views=VIEWS):
+    """The loss with a constant added to the token embeddings."""
+    handle = token_embeddings(encoder)[0].register_forward_hook(lambda module, inputs, output: output + shift)
+    try:
+        return objective(encoder(views), None)
+    finally:
+        handle.remove()
+
+
+def clean_direction(encoder, objective, views=VIEWS):
+    """The gradient of the loss by the token embeddings, (n, length, dim)."""
+    shift = torch.zeros_like(embeddings_of(encoder, views)[0]).requires_grad_()
+    return torch.autograd.grad(loss_at(encoder, objective, shift, views), shift)[0]
+
+
+@pytest.mark.parametrize("attack", ["fgsm", "fgm"])
+@pytest.mark.parametrize("chunk_rows", [0, 2])
+def test_an_attack_adds_the_gradient_of_moved_embeddings(encoder, objective, attack, chunk_rows):
     _, clean = gradients(encoder, objective, StepOptions())
-    table, name = token_table(encoder), "body.model.embeddings.word_embeddings.weight"
-    kept = table.detach().clone()
-    direction = clean[name].sign() if attack == "fgsm" else clean[name] / clean[name].norm()
-    with torch.no_grad():
-        table.add_(epsilon * direction)
-    _, moved = gradients(encoder, objective, StepOptions())
-    with torch.no_grad():
-        table.copy_(kept)
-    loss, found = gradients(encoder, objective, StepOptions(attack=attack, epsilon=epsilon))
-    assert_same(found, {name: clean[name] + moved[name] for name in clean})
-    assert torch.equal(table, kept), "the embeddings are put back"
+    gradient = clean_direction(encoder, objective)
+    direction = gradient.sign() if attack == "fgsm" else gradient
+    embedded, mask = embeddings_of(encoder)
+    lengths = (embedded * mask[..., None]).flatten(1).norm(dim=1)
+    moved_by = 0.3 * lengths / direction.flatten(1).norm(dim=1)
+    encoder.zero_grad()
+    loss_at(encoder, objective, moved_by[:, None, None] * direction).backward()
+    moved = {name: p.grad.clone() for name, p in encoder.named_parameters() if p.grad is not None}
+    weights = {name: weight.clone() for name, weight in encoder.state_dict().items()}
+    options = StepOptions(attack=attack, epsilon=0.3, chunk_rows=chunk_rows)
+    loss, found = gradients(encoder, objective, options)
+    assert_same(found, {name: clean[name] + moved[name] for name in clean}, 1e-4)
+    assert all(torch.equal(weights[name], weight) for name, weight in encoder.state_dict().items())
     assert loss == pytest.approx(gradients(encoder, objective, StepOptions())[0]), "the loss told is the clean one"
 
 
-def test_pgd_stays_within_its_radius_and_hurts_more_than_noise(encoder, objective):
-    table = token_table(encoder)
-    kept = table.detach().clone()
-    seen = []
+def watched(encoder, objective, options):
+    """The losses of all passes of a step, and how far each text was moved as a share of its own length."""
+    losses, shares = [], []
+    embedded, mask = embeddings_of(encoder)
+    lengths = (embedded * mask[..., None]).flatten(1).norm(dim=1)
 
-    def watch(vectors, labels):
-        seen.append((float((table - kept).norm()), float(type(objective).forward(objective, vectors, labels))))
-        return type(objective).forward(objective, vectors, labels)
+    class Watching(TokenShift):
+        def __call__(self, output, mask):
+            moved = super().__call__(output, mask)
+            shares.append((moved - output).detach().flatten(1).norm(dim=1) / lengths)
+            return moved
 
-    objective.forward = watch
-    gradients(encoder, objective, StepOptions(attack="pgd", epsilon=0.3, attack_steps=4))
-    distances, losses = zip(*seen, strict=True)
-    assert len(seen) == 5  # clean, three on the way, the last
-    assert distances[0] == 0
-    assert all(0 < distance <= 0.3 + 1e-4 for distance in distances[1:])
+    def forward(vectors, labels):
+        value = type(objective).forward(objective, vectors, labels)
+        losses.append(float(value.detach()))
+        return value
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(step, "TokenShift", Watching)
+        patch.setattr(objective, "forward", forward)
+        Step(encoder, World(CPU), options)(objective, VIEWS, None)
+    return losses, shares
+
+
+@pytest.mark.parametrize(("attack", "passes"), [("fgsm", 2), ("fgm", 2), ("pgd", 5)])
+def test_every_text_is_moved_by_the_same_share_of_its_length(encoder, objective, attack, passes):
+    losses, shares = watched(encoder, objective, StepOptions(attack=attack, epsilon=0.05, attack_steps=4))
+    assert len(losses) == len(shares) == passes  # clean, those on the way, the last
+    assert shares[0].max() == 0
+    torch.testing.assert_close(shares[-1], torch.full((10,), 0.05), atol=1e-4, rtol=0)
+    assert all(share.max() <= 0.05 + 1e-4 for share in shares)
     assert losses[-1] > losses[0]
-    assert torch.equal(table, kept)
 
 
-def test_an_attack_on_frozen_embeddings_is_refused(encoder, objective):
-    token_table(encoder).requires_grad_(False)
-    with pytest.raises(ModelError, match="frozen"):
-        gradients(encoder, objective, StepOptions(attack="fgm"))
+def test_the_default_attack_raises_the_loss_moderately(default_encoder):
+    encoder = TrainedEncoder(copy.deepcopy(default_encoder.parts), CPU).eval()
+    texts = [
+        ("A man is playing a flute.", "Somebody plays an instrument."),
+        ("A woman is playing the guitar.", "A lady makes music."),
+        ("A boy plays the piano.", "A child is at the keyboard."),
+        ("The band plays on stage.", "Musicians perform a song."),
+    ]
+    objective = make_objective("multiple_negatives", dim=384, classes=(), options={})
+    views = [list(column) for column in zip(*texts, strict=True)]
+    for attack in ("fgsm", "fgm", "pgd"):
+        losses = []
+
+        def forward(vectors, labels, losses=losses):
+            value = type(objective).forward(objective, vectors, labels)
+            losses.append(float(value.detach()))
+            return value
+
+        objective.forward = forward
+        encoder.zero_grad()
+        Step(encoder, World(CPU), StepOptions(attack=attack))(objective, views, None)
+        assert 1.2 < losses[-1] / losses[0] < 3, (attack, losses)
+
+
+def test_what_earlier_batches_left_does_not_turn_an_attack(encoder, objective):
+    others = [["the lazy dog", "where is my parcel"], ["a brown fox?", "the man jumps over"]]
+    options = StepOptions(attack="fgm", epsilon=0.2)
+    _, alone = gradients(encoder, objective, options)
+    _, before = gradients(encoder, objective, options, views=others)
+    encoder.zero_grad()
+    accumulated = Step(encoder, World(CPU), options)
+    accumulated(objective, others, None)
+    accumulated(objective, VIEWS, None)
+    both = {name: p.grad for name, p in encoder.named_parameters() if p.grad is not None}
+    assert_same(both, {name: alone[name] + before[name] for name in alone}, 1e-4)
+
+
+def test_an_attack_needs_no_gradient_of_the_embeddings(encoder, objective):
+    token_embeddings(encoder)[0].requires_grad_(False)
+    _, clean = gradients(encoder, objective, StepOptions())
+    _, attacked = gradients(encoder, objective, StepOptions(attack="fgm"))
+    assert clean.keys() == attacked.keys()
+    assert any(not torch.allclose(2 * clean[name], attacked[name], atol=1e-6) for name in clean)
+
+
+@pytest.mark.parametrize("decoder", [False, True])
+def test_an_attack_on_t5(tmp_path, objective, decoder):
+    encoder = TrainedEncoder(read_folder(make_transformer(tmp_path, "t5"), decoder=decoder), CPU).eval()
+    _, clean = gradients(encoder, objective, StepOptions())
+    _, attacked = gradients(encoder, objective, StepOptions(attack="fgm", epsilon=0.1))
+    assert any(not torch.allclose(2 * clean[name], attacked[name], atol=1e-6) for name in clean)
+
+
+def test_an_attack_on_a_static_encoder(objective):
+    body = StaticEmbedding(make_tokenizer().backend_tokenizer, torch.randn(200, 32))
+    encoder = TrainedEncoder(EncoderParts(body, None), CPU)
+    _, clean = gradients(encoder, objective, StepOptions())
+    _, attacked = gradients(encoder, objective, StepOptions(attack="fgm", epsilon=0.5))
+    name = "body.embedding.weight"
+    assert not torch.allclose(2 * clean[name], attacked[name], atol=1e-6)
+
+
+def test_an_attack_queues_the_keys_of_a_batch_once(encoder):
+    objective = make_objective("contriever_momentum", dim=32, classes=(), options={"queue_size": 50}).train()
+    gradients(encoder, objective, StepOptions(attack="pgd"))
+    objective.after_step(encoder)
+    assert int(objective.n_queued) == len(VIEWS[0])
 
 
 def test_rdrop_adds_the_disagreement_of_two_passes(encoder, objective):

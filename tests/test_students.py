@@ -32,12 +32,12 @@ TEXTS = [" ".join(np.random.default_rng(row).choice(WORDS, 5)) for row in range(
 
 def make_parts(architecture: str, layers: int) -> EncoderParts:
     """A random encoder with this many layers."""
-    sizes = {"vocab_size": 100, "num_hidden_layers": layers, "num_attention_heads": 4}
+    sizes = {"vocab_size": 110, "num_hidden_layers": layers, "num_attention_heads": 4}
     if architecture == "t5":
-        config = transformers.T5Config(vocab_size=100, d_model=32, d_kv=8, d_ff=48, num_layers=layers, num_heads=4)
+        config = transformers.T5Config(vocab_size=110, d_model=32, d_kv=8, d_ff=48, num_layers=layers, num_heads=4)
         kind = transformers.T5EncoderModel
     elif architecture == "distilbert":
-        config = transformers.DistilBertConfig(vocab_size=100, dim=32, n_layers=layers, n_heads=4, hidden_dim=48)
+        config = transformers.DistilBertConfig(vocab_size=110, dim=32, n_layers=layers, n_heads=4, hidden_dim=48)
         kind = transformers.DistilBertModel
     else:
         names = {"bert": "Bert", "roberta": "Roberta", "electra": "Electra", "mpnet": "MPNet"}[architecture]

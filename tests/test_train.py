@@ -15,8 +15,10 @@ from sentence_transformers import SentenceTransformer
 
 from pipelines.cli import main
 from sbert_core import SentenceEncoder, TrainPlan, train
-from sbert_core.errors import DataError, ModelError
-from sbert_core.folder import read_folder
+from sbert_core.cross_encoder import CrossEncoder
+from sbert_core.errors import DataError, JobError, ModelError
+from sbert_core.folder import EncoderParts, read_folder
+from sbert_core.static import StaticEmbedding
 from sbert_core.training import checkpoint, loop
 from tests.tiny_models import make_transformer
 
@@ -185,7 +187,7 @@ def test_the_best_model_is_kept(model, pairs, tmp_path, monkeypatch):
     assert result["dev"] == {"metric": "spearman", "before": 0.1, "best": 0.9, "best_step": 3}
     scores = iter([0.1, 0.3, 0.9])
     train(make_plan(model, pairs, tmp_path / "last", dev=dev, evaluate_every=3))
-    train(make_plan(model, pairs, tmp_path / "without", evaluate_every=3))
+    train(make_plan(model, pairs, tmp_path / "without"))
     assert_equal_weights(tmp_path / "last", tmp_path / "without")
     assert any(not torch.equal(w, weights(tmp_path / "last")[n]) for n, w in weights(tmp_path / "best").items())
 
@@ -292,7 +294,7 @@ def test_an_empty_file_is_told(model, tmp_path):
 
 
 def test_a_loss_that_is_no_number_names_the_rows(model, pairs, tmp_path):
-    with pytest.raises(DataError, match=r"the loss is nan in step \d, of rows \[.*pairs.parquet.*lower learning_rate"):
+    with pytest.raises(JobError, match=r"the loss is nan in step \d, of rows \[.*pairs.parquet.*lower learning_rate"):
         train(make_plan(model, pairs, tmp_path / "out", learning_rate=1e30, clip=1e30, warmup=0.0))
 
 
@@ -310,6 +312,93 @@ def test_hard_negatives_are_found_with_the_model(model, pairs, tmp_path):
     data = {"hard_negatives": {"ranks": [1, 20], "margin": -2.0}}
     result = train(make_plan(model, pairs, tmp_path / "out", data=data, max_steps=2))
     assert result["rows"] == len(PAIRS)
+
+
+def test_rows_that_are_not_learned_from_are_told(model, pairs, tmp_path, capsys):
+    plan = {"data": {"file": pairs, "columns": ["a", "b"], "hard_negatives": {"ranks": [1, 56], "margin": 0.05}}}
+    (tmp_path / "plan.json").write_text(json.dumps({**plan, "model": model, "batch_size": 8, "max_steps": 2}))
+    assert main(["train", "--config", str(tmp_path / "plan.json"), "--output", str(tmp_path / "out")]) == 0
+    told = capsys.readouterr()
+    result = json.loads((tmp_path / "out" / "training.json").read_text())
+    reason = f"{pairs}: no hard negative: try more ranks or a smaller margin"
+    count = result["left_out"][reason]
+    assert 0 < count < len(PAIRS)
+    assert result["rows"] + count == len(PAIRS)
+    assert f"{count} rows left out of {reason}" in told.err
+    assert f"rows left out  {sum(result['left_out'].values())}" in told.out
+    assert f"{count} rows were left out of {reason}" in (tmp_path / "out" / "README.md").read_text()
+
+
+def test_rows_that_fit_into_no_batch_are_told(model, tmp_path):
+    path = tmp_path / "pairs.tsv"
+    rows = [("the fox", f"my {word}") for word in WORDS] + [(f"the {word} is", f"a {word} jumps") for word in WORDS]
+    path.write_text("a\tb\n" + "".join(f"{a}\t{b}\n" for a, b in rows))
+    result = train(make_plan(model, str(path), tmp_path / "out", max_steps=None))
+    (told,) = result["left_out"].items()
+    assert "in no batch" in told[0]
+    assert told[1] >= 4  # of eight rows with one text, those beyond one per batch
+
+
+def test_the_best_model_survives_a_crash_while_it_is_replaced(model, pairs, tmp_path, monkeypatch):
+    """Killed at any moment of keeping a new best model, a run goes on to the same result."""
+    dev = {"file": pairs, "columns": ["a", "b"], "label": "score"}
+    settings = {"dev": dev, "evaluate_every": 1, "checkpoint_every": 1, "max_steps": 4}
+
+    def scored(plan):
+        scores = iter([0.1, 0.5, 0.9, 0.3, 0.2])
+        monkeypatch.setattr(loop, "score_dev", lambda *_: next(scores))
+        return train(plan)
+
+    undisturbed = scored(make_plan(model, pairs, tmp_path / "whole", **settings))
+    assert undisturbed["dev"]["best_step"] == 2
+    for name, doomed in (("rename", Path.rename), ("rmtree", checkpoint.shutil.rmtree), ("write", None)):
+        plan = make_plan(model, pairs, tmp_path / name, **settings)
+        keep_best = checkpoint.RunFolder.keep_best
+
+        def dying(self, parts, step, name=name, doomed=doomed, keep_best=keep_best):
+            if step != 2:
+                return keep_best(self, parts, step)
+            with monkeypatch.context() as patch:
+                if name == "write":
+                    patch.setattr(checkpoint, "write_folder", lambda *_: (_ for _ in ()).throw(Killed()))
+                elif name == "rename":
+                    patch.setattr(Path, "rename", lambda *_: (_ for _ in ()).throw(Killed()))
+                else:
+                    patch.setattr(checkpoint.RunFolder, "_drop_best", lambda *_: (_ for _ in ()).throw(Killed()))
+                return keep_best(self, parts, step)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(checkpoint.RunFolder, "keep_best", dying)
+            with pytest.raises(Killed):
+                scored(plan)
+        assert (tmp_path / name / "_training" / "best-1" / "modules.json").exists(), "the best before is still there"
+        scores = iter([0.9, 0.3, 0.2])
+        monkeypatch.setattr(loop, "score_dev", lambda *_, scores=scores: next(scores))
+        assert train(plan)["dev"] == undisturbed["dev"]
+        assert_equal_weights(tmp_path / "whole", tmp_path / name)
+
+
+@pytest.mark.parametrize("umask", [0o022, 0o027, 0o077])
+def test_files_of_models_follow_the_umask(model, pairs, tmp_path, umask):
+    before = os.umask(umask)
+    try:
+        dev = {"file": pairs, "columns": ["a", "b"], "label": "score"}
+        train(make_plan(model, pairs, tmp_path / "out", dense=8, dev=dev, max_steps=1))
+        SentenceEncoder.load(tmp_path / "out").save(tmp_path / "saved")
+        table = torch.randn(200, 8)
+        tokenizer = SentenceEncoder.load(model).parts.body.tokenizer.backend_tokenizer
+        SentenceEncoder(EncoderParts(StaticEmbedding(tokenizer, table), None)).save(tmp_path / "static")
+        CrossEncoder.begin(model).save(tmp_path / "cross")
+        SentenceEncoder.load(f"file://{tmp_path}/saved", cache_dir=tmp_path / "cache")
+    finally:
+        os.umask(before)
+    for folder in ("out", "saved", "static", "cross", "cache"):
+        files = [path for path in (tmp_path / folder).rglob("*") if path.is_file()]
+        assert len(files) >= 3
+        for path in files:
+            assert path.stat().st_mode & 0o777 == 0o666 & ~umask, path
+    for folder in [tmp_path / "cross", *(tmp_path / "cache" / "models").glob("*/")]:
+        assert folder.stat().st_mode & 0o777 == 0o777 & ~umask
 
 
 @pytest.mark.parametrize("decoder", [False, True])

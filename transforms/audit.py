@@ -23,7 +23,6 @@ class AuditNeighbors(beam.PTransform):
     it is the same in every run.
     """
 
-    k: int
     rows: int = 1000
     min_score: float = 0.75
 
@@ -37,7 +36,7 @@ class AuditNeighbors(beam.PTransform):
         exact = (
             mined["blocks"]
             | "Search" >> beam.Map(_search_sample, plan, beam.pvalue.AsList(sample))
-            | "Exact" >> beam.CombineGlobally(BestFn(self.k)).without_defaults()
+            | "Exact" >> beam.CombineGlobally(BestFn()).without_defaults()
         )
         return (
             mined["found"]

@@ -15,14 +15,17 @@ import numpy as np
 from sbert_core.communities import NOISE
 from sbert_core.cosine import unit_rows
 from sbert_core.kmeans import add_up, assign, move_centers
+from sbert_core.manifest import Manifest
 from sbert_core.membership import strength_by_centers
 from sbert_core.routing import MAX_SAMPLE
 from transforms.corpus import BLOCK_ROWS, Corpus, open_corpus, rank_rows, ranks_of_block, read_vectors
+from transforms.dataset import Draft
 from transforms.describe import DescribeClusters
+from transforms.existing import ExistingClusters, read_existing
 from transforms.label import (
+    KMEANS,
     Clustering,
     Labels,
-    existing_centers,
     label_rows,
     number_clusters,
     read_labels,
@@ -30,9 +33,10 @@ from transforms.label import (
     start_kmeans,
     store_labels,
 )
-from transforms.neighbors import check_size, load_arrays, store_arrays
+from transforms.neighbors import check_size
 from transforms.sums import WHOLE, AddUpFn
 from transforms.tally import Centers
+from transforms.work_files import need_arrays, store_arrays
 
 KMEANS_ROUNDS = 8
 _LAST = np.iinfo(np.int64).max
@@ -47,6 +51,11 @@ class ClusterPlan:
     how: Clustering
     work: str
 
+    @property
+    def digest(self) -> str:
+        """Stands for all that decides the labels."""
+        return self.work.rsplit("/", 1)[-1]
+
     def labels_path(self, number: int) -> str:
         """Where the labels of a block are kept for workers."""
         return f"{self.work}/labels-{number:06d}.npz"
@@ -57,9 +66,10 @@ class ClusterCorpus(beam.PTransform):
     """Clusters the rows of an embedded corpus and describes the clusters.
 
     Input is a pipeline. Writes the datasets `assignments` and `summary` (and `over_time` with a time column) below
-    `folder`; output is the manifest of the summary. Graph algorithms need the `neighbors` that mining wrote. With
-    `existing`, a folder of clusters, rows are assigned to the nearest of those and nothing is clustered anew. The
-    same rows give the same labels, however they are cut into files; clusters are numbered by size, noise is -1.
+    `folder`; output is one `Draft` for each of them. Graph algorithms need the `neighbors` that mining wrote. With
+    `existing`, a folder of clusters, rows are assigned to the nearest of those and nothing is clustered anew: numbers,
+    names, terms, centres and reaches stay as they are, sizes, exemplars and cohesions are of the new rows. The same
+    rows give the same labels, however they are cut into files; clusters are numbered by size, noise is -1.
     """
 
     embeddings: str
@@ -72,12 +82,12 @@ class ClusterCorpus(beam.PTransform):
     time_column: str | None = None
     period: str = "M"
     block_rows: int = BLOCK_ROWS
-    facts: dict[str, Any] = dataclasses.field(default_factory=dict)
+    manifest: Manifest = dataclasses.field(default_factory=Manifest)
 
     def __post_init__(self) -> None:
         super().__init__()
 
-    def expand(self, root: beam.Pipeline) -> beam.PCollection[dict[str, Any]]:
+    def expand(self, root: beam.Pipeline) -> beam.PCollection[Draft]:
         """Labels all rows, finds the centres of the clusters, and describes them."""
         plan = root | "Folder" >> beam.Create([self.work]) | "Plan" >> beam.Map(lambda _: self.make_plan())
         planned = beam.pvalue.AsSingleton(plan)
@@ -86,9 +96,12 @@ class ClusterCorpus(beam.PTransform):
             | "Blocks" >> beam.FlatMap(lambda plan: range(len(plan.corpus.blocks)))
             | "SpreadBlocks" >> beam.Reshuffle()
         )
+        existing: Any = None
         if self.existing is not None:
-            labeled = self._assign(plan, blocks, self.existing)
-        elif self.how.algorithm == "kmeans":
+            known = plan | "Existing" >> beam.Map(lambda _, folder: read_existing(folder), self.existing)
+            existing = beam.pvalue.AsSingleton(known)
+            labeled = self._assign(known, blocks, planned)
+        elif self.how.algorithm == KMEANS:
             labeled = self._kmeans(plan, blocks)
         else:
             labeled = plan | "Label" >> beam.Map(_label)
@@ -96,14 +109,15 @@ class ClusterCorpus(beam.PTransform):
             blocks
             | "Sums" >> beam.Map(_block_sums, planned, beam.pvalue.AsSingleton(labeled))
             | "AllSums" >> beam.CombineGlobally(AddUpFn())
-            | "Centers" >> beam.Map(_centers, planned)
+            | "Centers" >> beam.Map(_centers, planned, existing)
         )
         return {"plan": plan, "blocks": blocks, "centers": centers, "facts": labeled} | "Describe" >> DescribeClusters(
             folder=self.folder,
+            existing=self.existing,
             labels_column=self.labels_column,
             time_column=self.time_column,
             period=self.period,
-            facts=self.facts,
+            manifest=self.manifest,
         )
 
     def _kmeans(self, plan: Any, blocks: Any) -> Any:
@@ -135,16 +149,15 @@ class ClusterCorpus(beam.PTransform):
         )
         return numbers | "Decided" >> beam.Map(_decided, beam.pvalue.AsSingleton(stored))
 
-    def _assign(self, plan: Any, blocks: Any, existing: str) -> Any:
+    def _assign(self, known: Any, blocks: Any, planned: Any) -> Any:
         """Rows to the nearest cluster of an earlier clustering."""
-        centers = plan | "Existing" >> beam.Map(lambda _: existing_centers(existing))
         stored = (
             blocks
-            | "Assign" >> beam.Map(_assign_block, beam.pvalue.AsSingleton(plan), beam.pvalue.AsSingleton(centers))
+            | "Assign" >> beam.Map(_assign_block, planned, beam.pvalue.AsSingleton(known))
             | "AllAssigned" >> beam.combiners.Count.Globally()
         )
-        return centers | "Known" >> beam.Map(
-            lambda known, _: {"clusters": len(known[0]), "existing": True}, beam.pvalue.AsSingleton(stored)
+        return known | "Known" >> beam.Map(
+            lambda known, _: {"clusters": len(known.named), "existing": True}, beam.pvalue.AsSingleton(stored)
         )
 
     def make_plan(self) -> ClusterPlan:
@@ -207,7 +220,7 @@ def _number(found: tuple[np.ndarray, np.ndarray] | None, plan: ClusterPlan) -> n
 
 
 def _store_numbered(number: int, plan: ClusterPlan, numbers: np.ndarray) -> int:
-    nearest = (load_arrays(_nearest_path(plan, number)) or {})["nearest"]
+    nearest = need_arrays(_nearest_path(plan, number))["nearest"]
     store_labels(plan.labels_path(number), Labels(np.append(numbers, NOISE)[nearest]))  # NOISE is the last place
     return number
 
@@ -217,12 +230,12 @@ def _decided(numbers: np.ndarray, _: int) -> dict[str, Any]:
     return {"k": len(numbers), "clusters": int(numbers.max(initial=NOISE)) + 1}
 
 
-def _assign_block(number: int, plan: ClusterPlan, existing: tuple[np.ndarray, np.ndarray]) -> int:
+def _assign_block(number: int, plan: ClusterPlan, existing: ExistingClusters) -> int:
     """Rows to the nearest of the existing centres; a row out of its reach is noise."""
-    centers, reach = existing
+    centers = existing.centers
     vectors, some = read_vectors(plan.corpus, plan.corpus.blocks[number])
     own, scores = assign(vectors, centers)
-    own = np.where(some & (scores >= reach[own]), own, NOISE)
+    own = np.where(some & (scores >= existing.reaches[own]), own, NOISE)
     store_labels(plan.labels_path(number), Labels(own, strength_by_centers(vectors @ centers.T, own)))
     return number
 
@@ -235,8 +248,10 @@ def _block_sums(number: int, plan: ClusterPlan, facts: dict[str, Any]) -> tuple[
     return _whole_sums(vectors[inside], labels[inside], facts["clusters"])
 
 
-def _centers(sums: tuple[np.ndarray, ...] | None, plan: ClusterPlan) -> Centers:
-    """The directions of the sums, one per cluster, and the sizes."""
+def _centers(sums: tuple[np.ndarray, ...] | None, plan: ClusterPlan, existing: ExistingClusters | None) -> Centers:
+    """The directions of the sums, one per cluster, and the sizes; existing clusters keep their centres."""
+    if existing is not None:
+        return Centers(existing.centers, np.zeros(len(existing.named), np.int64) if sums is None else sums[1])
     if sums is None:
         return Centers(np.empty((0, plan.corpus.dim), np.float32), np.empty(0, np.int64))
     return Centers(unit_rows(sums[0] / WHOLE)[0], sums[1])

@@ -8,7 +8,6 @@ import dataclasses
 import functools
 import hashlib
 import io
-import json
 from collections.abc import Sequence
 
 import numpy as np
@@ -17,9 +16,13 @@ import pyarrow.compute as pc
 
 from sbert_core.cosine import unit_rows
 from sbert_core.errors import DataError
+from sbert_core.manifest import CorpusState, Manifest, digest_of
 from sbert_core.schema import FINGERPRINT_KEY, ID, TEXT
-from transforms.files import MANIFEST, commit, read_bytes, read_manifest
-from transforms.tasks import InputFile, Task, inspect_files, read_rows, split_file
+from transforms.columns import comparable_ids
+from transforms.dataset import check_sizes, folder_of, read_manifest
+from transforms.files import read_bytes
+from transforms.tasks import InputFile, Task, inspect_file, inspect_files, read_rows, split_file
+from transforms.work_files import need_checked, store_checked
 
 BLOCK_ROWS = 8192
 
@@ -59,38 +62,82 @@ class Corpus:
         return sum(block.rows for block in self.blocks)
 
 
-def open_corpus(pattern: str, block_rows: int = BLOCK_ROWS, embedding_column: str | None = None) -> Corpus:
-    """Looks into the dataset of an embed job, or into Parquet files from elsewhere if `pattern` is a glob of them.
+def corpus_states(corpora: Sequence[Corpus]) -> tuple[CorpusState, ...]:
+    """Corpora as manifests name them."""
+    return tuple(CorpusState(rows=corpus.rows, digest=corpus.digest) for corpus in corpora)
 
-    Vectors of several models or dimensions are an error, and so is a folder whose job has not finished.
+
+def open_corpus(
+    patterns: str | Sequence[str], block_rows: int = BLOCK_ROWS, embedding_column: str | None = None
+) -> Corpus:
+    """Looks into datasets of embed jobs, or into Parquet files from elsewhere where a pattern is a glob of them.
+
+    Several patterns are one corpus. Vectors of several models or dimensions are an error, and so is a folder whose job
+    has not finished.
     """
-    known = "*" in pattern or pattern.endswith(".parquet")
-    manifest = {} if known else read_manifest(pattern.removesuffix(MANIFEST).rstrip("/"))
-    settings = manifest.get("settings", {})
-    names = {
-        "id_column": manifest.get("id_column", ID),
-        "text_column": settings.get("text_column", TEXT),
-        "embedding_column": embedding_column or settings.get("embedding", "embedding"),
-    }
-    files = inspect_files([pattern]) if known or manifest["parts"] else []
+    patterns = [patterns] if isinstance(patterns, str) else list(patterns)
+    globs = [pattern for pattern in patterns if "*" in pattern or pattern.endswith(".parquet")]
+    manifests = {pattern: read_manifest(folder_of(pattern)) for pattern in patterns if pattern not in globs}
+    names = _column_names({pattern: manifests.get(pattern, Manifest()) for pattern in patterns}, embedding_column)
+    files = inspect_files(globs) if globs else []
+    for pattern, manifest in manifests.items():
+        files += _inspect_parts(folder_of(pattern), manifest)
     checked = [_check(file, names) for file in files]
     for file, (dim, fingerprint) in zip(files, checked, strict=True):
         if dim != checked[0][0]:
             raise DataError(f"{file.path} has vectors of {dim} dimensions, {files[0].path} of {checked[0][0]}")
         if fingerprint != checked[0][1]:
             raise DataError(f"{file.path} and {files[0].path} hold vectors of different models: embed them with one")
-    dim, fingerprint = checked[0] if checked else (0, manifest.get("fingerprint"))
-    parts = manifest.get("parts") or [[file.name, _content_hash(file.path)] for file in files]
-    digest = hashlib.sha256(json.dumps([parts, names], sort_keys=True).encode()).hexdigest()
+        for column in (names["id_column"], names["text_column"]):
+            kinds = [each.schema.field(column).type for each in (file, files[0])]
+            if kinds[0] != kinds[1]:
+                raise DataError(f"{file.path}: column {column!r} is {kinds[0]}, and {kinds[1]} in {files[0].path}")
+    dim, fingerprint = checked[0] if checked else (0, next(iter(manifests.values()), Manifest()).fingerprint)
+    for pattern, manifest in manifests.items():
+        if manifest.parts and manifest.fingerprint not in (None, fingerprint):
+            raise DataError(f"{pattern} holds vectors of another model than its manifest says: embed it again")
+    columns = tuple(files[0].schema.names) if files else ()
     return Corpus(
-        name=pattern,
+        name=patterns[0] if len(patterns) == 1 else f"{patterns[0]} and {len(patterns) - 1} more",
         dim=dim,
         fingerprint=fingerprint,
-        digest=digest,
-        columns=tuple(files[0].schema.names) if files else (),
+        digest=digest_of([[file.name, file.sha256 or _content_hash(file.path)] for file in files], names),
+        columns=tuple(column for column in columns if all(column in file.schema.names for file in files)),
         blocks=_cut(files, block_rows),
         **names,
     )
+
+
+def _column_names(manifests: dict[str, Manifest], embedding_column: str | None) -> dict[str, str]:
+    """What the columns of ids, texts and vectors are called, which must be the same in all datasets of a corpus."""
+    first = ""
+    names: dict[str, str] = {}
+    for pattern, manifest in manifests.items():
+        own = {
+            "id_column": manifest.id_column or ID,
+            "text_column": manifest.settings.get("text_column", TEXT),
+            "embedding_column": embedding_column or manifest.settings.get("embedding", "embedding"),
+        }
+        first, names = first or pattern, names or own
+        if own != names:
+            name = next(name for name in own if own[name] != names[name])
+            raise DataError(f"the {name} of {pattern} is {own[name]!r}, that of {first} {names[name]!r}: rename one")
+    return names
+
+
+def _inspect_parts(folder: str, manifest: Manifest) -> list[InputFile]:
+    """Looks into the parts of a dataset; one that is missing, cut or of other rows is an error that names it."""
+    check_sizes(folder, manifest.parts)
+    files = []
+    for part in manifest.parts:
+        file = inspect_file(f"{folder}/{part.name}", part.name)
+        if file.rows != part.rows:
+            raise DataError(
+                f"{file.path} has {file.rows} rows, its manifest says {part.rows}: the dataset is damaged. Run the job "
+                "that wrote it again"
+            )
+        files.append(dataclasses.replace(file, sha256=part.sha256 if part.bytes is not None else ""))
+    return files
 
 
 def _check(file: InputFile, names: dict[str, str]) -> tuple[int, str | None]:
@@ -164,15 +211,16 @@ def rank_rows(corpus: Corpus, work: str) -> Corpus:
     )
     if ids.null_count:
         raise DataError(f"{corpus.name} has rows without an id in column {corpus.id_column!r}")
-    order = pc.sort_indices(ids)
+    order = pc.sort_indices(comparable_ids(ids))
     ordered = ids.take(order).combine_chunks()
-    same = pc.index(pc.equal(ordered[1:], ordered[:-1]), True).as_py() if len(ordered) > 1 else -1
+    compared = comparable_ids(ordered)
+    same = pc.index(pc.equal(compared[1:], compared[:-1]), True).as_py() if len(ordered) > 1 else -1
     if same >= 0:
         raise DataError(f"{corpus.name} has two rows with the id {ordered[same].as_py()!r}: ids must differ")
     ranks = np.empty(len(ids), np.uint32)
     ranks[order.to_numpy()] = np.arange(len(ids), dtype=np.uint32)
-    commit(f"{work}/ranks.npy", _array_bytes(ranks))
-    commit(f"{work}/ids.arrow", _table_bytes(pa.table({ID: ordered})))
+    store_checked(f"{work}/ranks.npy", _array_bytes(ranks))
+    store_checked(f"{work}/ids.arrow", _table_bytes(pa.table({ID: ordered})))
     return dataclasses.replace(corpus, work=work)
 
 
@@ -196,7 +244,7 @@ def _table_bytes(table: pa.Table) -> bytes:
 
 @functools.lru_cache(maxsize=4)
 def _all_ranks(work: str) -> np.ndarray:
-    return np.load(io.BytesIO(read_bytes(f"{work}/ranks.npy") or b""))
+    return np.load(io.BytesIO(need_checked(f"{work}/ranks.npy")))
 
 
 def ranks_of_block(corpus: Corpus, block: BlockRef) -> np.ndarray:
@@ -207,7 +255,7 @@ def ranks_of_block(corpus: Corpus, block: BlockRef) -> np.ndarray:
 @functools.lru_cache(maxsize=4)
 def sorted_ids(work: str) -> pa.Array:
     """All ids of a ranked corpus: the id of rank r is at place r."""
-    return pa.ipc.open_file(read_bytes(f"{work}/ids.arrow")).read_all()[ID].combine_chunks()
+    return pa.ipc.open_file(need_checked(f"{work}/ids.arrow")).read_all()[ID].combine_chunks()
 
 
 def take_rows(corpus: Corpus, ranks: np.ndarray, columns: Sequence[str]) -> pa.Table:

@@ -3,7 +3,6 @@
 import dataclasses
 from collections import Counter
 from collections.abc import Iterator
-from functools import partial
 from typing import Any
 
 import apache_beam as beam
@@ -13,16 +12,19 @@ import pyarrow as pa
 
 from sbert_core.communities import NOISE
 from sbert_core.density import reduce_vectors
+from sbert_core.errors import DataError
 from sbert_core.exemplars import choose_exemplars
+from sbert_core.manifest import Manifest, Part, digest_of, part_name
 from sbert_core.membership import link_centers, nearest_centers, strength_by_centers
 from sbert_core.quality import density_quality, quality_with_labels, quality_without_labels
 from sbert_core.schema import assignments_schema, clusters_schema, over_time_schema
 from sbert_core.terms import count_terms, name_clusters, terms_over_time
-from transforms.corpus import ranks_of_block, read_columns, read_vectors, sorted_ids, take_rows
-from transforms.files import commit
+from transforms.corpus import corpus_states, ranks_of_block, read_columns, read_vectors, sorted_ids, take_rows
+from transforms.dataset import Draft
+from transforms.existing import ExistingClusters, read_existing
 from transforms.label import read_labels
 from transforms.tally import Centers, MergeTerms, Rows, Tally, TallyFn, deal_terms, join_buckets, tally_block
-from transforms.write import Part, write_manifest, write_parquet
+from transforms.write import write_rows
 
 EXEMPLARS = 5
 
@@ -32,19 +34,20 @@ class DescribeClusters(beam.PTransform):
     """Writes `assignments` and `summary` (and `over_time`) of clusters below `folder`.
 
     Input is a dictionary: the `plan` of ClusterCorpus, its `blocks`, the `centers` and the `facts` of the labels.
-    Output is the manifest of the summary.
+    Output is one `Draft` for each dataset.
     """
 
     folder: str
+    existing: str | None = None  # of these clusters the names, terms and reaches stay
     labels_column: str | None = None
     time_column: str | None = None
     period: str = "M"
-    facts: dict[str, Any] = dataclasses.field(default_factory=dict)
+    manifest: Manifest = dataclasses.field(default_factory=Manifest)
 
     def __post_init__(self) -> None:
         super().__init__()
 
-    def expand(self, clustered: Any) -> beam.PCollection[dict[str, Any]]:
+    def expand(self, clustered: Any) -> beam.PCollection[Draft]:
         """Each block is described where it is read; one worker gets a tally, and the terms that count."""
         plan, centers, facts = (beam.pvalue.AsSingleton(clustered[name]) for name in ("plan", "centers", "facts"))
         tags = ("terms", "periods")
@@ -57,7 +60,7 @@ class DescribeClusters(beam.PTransform):
         return (
             described.tallies
             | "AllBlocks" >> beam.CombineGlobally(TallyFn())
-            | "Summarize" >> beam.Map(self._summarize, plan, centers, facts, terms, periods)
+            | "Summarize" >> beam.FlatMap(self._summarize, plan, centers, facts, terms, periods)
         )
 
     def _describe(self, number: int, plan: Any, centers: Centers) -> Iterator[Any]:
@@ -101,8 +104,11 @@ class DescribeClusters(beam.PTransform):
             ],
             schema=assignments_schema(ids.type),
         )
-        name = f"assignments-{plan.work.rsplit('/', 1)[-1][:8]}-{block.first_row:010d}.parquet"
-        return Part(name, commit(f"{self.folder}/assignments/{name}", partial(write_parquet, batch)), len(batch))
+        name = self._part_name("assignments", plan, block.first_row)
+        return write_rows(batch, f"{self.folder}/assignments", name)
+
+    def _part_name(self, kind: str, plan: Any, number: int) -> str:
+        return part_name(kind, number, digest_of(self.manifest.source, self.manifest.settings, plan.digest))
 
     def _count_over_time(self, table: pa.Table, texts: list[str], labels: np.ndarray) -> dict[Any, Counter[str]]:
         if self.time_column is None:
@@ -124,17 +130,31 @@ class DescribeClusters(beam.PTransform):
         facts: dict[str, Any],
         terms: list[tuple[int, dict[int, Counter[str]]]],
         periods: list[tuple[int, dict[tuple[int, str], Counter[str]]]],
-    ) -> dict[str, Any]:
+    ) -> list[Draft]:
         tally = tallies[0] if tallies else None
-        known = {**self.facts, **facts, "quality": self._quality(plan, tally)}
-        known["hierarchy"] = link_centers(centers.vectors)
-        parts = tally.parts if tally else []
-        write_manifest(parts, folder=f"{self.folder}/assignments", facts=known, totals=("rows",))
-        table = _summary_table(plan.corpus, tally, centers, join_buckets(terms))
+        corpus = plan.corpus
+        corpora = corpus_states([corpus])
+        if self.manifest.corpora not in (None, corpora):
+            raise DataError(f"{corpus.name} was replaced while it was read: run the same command again")
+        manifest = dataclasses.replace(
+            self.manifest,
+            fingerprint=corpus.fingerprint,
+            corpora=corpora,
+            quality=self._quality(plan, tally),
+            hierarchy=link_centers(centers.vectors),
+            **facts,
+        )
+        existing = read_existing(self.existing) if self.existing else None
+        tables = {"summary": _summary_table(corpus, tally, centers, join_buckets(terms), existing)}
         if self.time_column:
-            self._write_over_time(join_buckets(periods), plan, known)
-        summary = [_write(table, f"{self.folder}/summary", "summary", plan)]
-        return write_manifest(summary, folder=f"{self.folder}/summary", facts=known, totals=("rows",))
+            tables["over_time"] = _over_time_table(join_buckets(periods))
+        parts = {"assignments": tally.parts if tally else []}
+        for kind, table in tables.items():
+            parts[kind] = [write_rows(table, f"{self.folder}/{kind}", self._part_name(kind, plan, 0))]
+        return [
+            Draft(f"{self.folder}/{kind}", dataclasses.replace(manifest, kind=kind).with_parts(written))
+            for kind, written in parts.items()
+        ]
 
     def _quality(self, plan: Any, tally: Tally | None) -> dict[str, Any]:
         if tally is None:
@@ -150,20 +170,25 @@ class DescribeClusters(beam.PTransform):
             quality |= quality_with_labels(truth, labels)
         return quality
 
-    def _write_over_time(self, counts: dict[tuple[int, str], Counter[str]], plan: Any, known: dict[str, Any]) -> None:
-        rows = [
-            {"cluster": cluster, "period": period, "terms": list(terms)}
-            for (cluster, period), terms in terms_over_time(counts).items()
-        ]
-        table = pa.Table.from_pylist(rows, schema=over_time_schema())
-        parts = [_write(table, f"{self.folder}/over_time", "over_time", plan)]
-        write_manifest(parts, folder=f"{self.folder}/over_time", facts=known, totals=("rows",))
+
+def _over_time_table(counts: dict[tuple[int, str], Counter[str]]) -> pa.Table:
+    rows = [
+        {"cluster": cluster, "period": period, "terms": list(terms)}
+        for (cluster, period), terms in terms_over_time(counts).items()
+    ]
+    return pa.Table.from_pylist(rows, schema=over_time_schema())
 
 
-def _summary_table(corpus: Any, tally: Tally | None, centers: Centers, counts: dict[int, Counter[str]]) -> pa.Table:
-    """One row per cluster, noise last."""
+def _summary_table(
+    corpus: Any,
+    tally: Tally | None,
+    centers: Centers,
+    counts: dict[int, Counter[str]],
+    existing: ExistingClusters | None,
+) -> pa.Table:
+    """One row per cluster, noise last; an existing cluster without rows has no exemplars and no cohesion."""
     wordless: dict[int, Counter[str]] = {int(cluster): Counter() for cluster in np.flatnonzero(centers.sizes)}
-    named = {each.cluster: each for each in name_clusters(wordless | counts)}
+    named = {each.cluster: each for each in (existing.named if existing else name_clusters(wordless | counts))}
     nearest, nearness = nearest_centers(centers.vectors)
     chosen = [_exemplars(cluster, tally, centers) for cluster in range(len(centers))]
     ranks = np.unique(np.concatenate([*chosen, np.empty(0, np.uint32)])).astype(np.uint32)
@@ -179,20 +204,33 @@ def _summary_table(corpus: Any, tally: Tally | None, centers: Centers, counts: d
                 "size": size,
                 "name": named[cluster].name if cluster in named else f"cluster {cluster}",
                 "terms": list(named[cluster].terms) if cluster in named else [],
-                "exemplar_ids": [ids[rank].as_py() for rank in exemplars],
                 "exemplar_texts": [texts[rank] for rank in exemplars],
                 "cohesion": tally.cohesion(cluster, size) if tally and size else None,
                 "separation": float(1 - nearness[cluster]) if nearest[cluster] >= 0 else None,
                 "nearest_cluster": int(nearest[cluster]) if nearest[cluster] >= 0 else None,
-                "reach": tally.reach(cluster, size) if tally and size else None,
+                "reach": _reach(cluster, size, tally, existing),
                 "center": centers.vectors[cluster].tolist(),
             }
         )
     dim = centers.vectors.shape[1]
     if tally and tally.noise:
-        empty: dict[str, Any] = {"terms": [], "exemplar_ids": [], "exemplar_texts": [], "center": [0] * dim}
+        empty: dict[str, Any] = {"terms": [], "exemplar_texts": [], "center": [0] * dim}
         rows.append({"cluster": NOISE, "size": tally.noise, "name": "noise", **empty})
-    return pa.Table.from_pylist(rows, schema=clusters_schema(ids.type, dim))
+        chosen.append(np.empty(0, np.uint32))
+    schema = clusters_schema(ids.type, dim)
+    place = schema.get_field_index("exemplar_ids")
+    # Not from Python values: Arrow makes no lists of UUIDs from them.
+    starts = np.cumsum([0, *map(len, chosen)]).astype(np.int32)
+    flat = np.concatenate([*chosen, np.empty(0, np.uint32)]).astype(np.uint32)
+    exemplar_ids = pa.ListArray.from_arrays(pa.array(starts), ids.take(pa.array(flat)))
+    table = pa.Table.from_pylist(rows, schema=schema.remove(place))
+    return table.add_column(place, schema.field(place), exemplar_ids)
+
+
+def _reach(cluster: int, size: int, tally: Tally | None, existing: ExistingClusters | None) -> float | None:
+    if existing:
+        return float(existing.reaches[cluster])
+    return tally.reach(cluster, size) if tally and size else None
 
 
 def _exemplars(cluster: int, tally: Tally | None, centers: Centers) -> np.ndarray:
@@ -201,10 +239,3 @@ def _exemplars(cluster: int, tally: Tally | None, centers: Centers) -> np.ndarra
         return np.empty(0, np.uint32)
     near = tally.near.of(cluster)
     return near.ranks[choose_exemplars(near.vectors, centers.vectors[cluster], EXEMPLARS)]
-
-
-def _write(table: pa.Table, folder: str, kind: str, plan: Any) -> Part:
-    name = f"{kind}-{plan.work.rsplit('/', 1)[-1][:8]}-{0:010d}.parquet"
-    table = table.combine_chunks()
-    batch = table.to_batches()[0] if len(table) else pa.RecordBatch.from_pylist([], schema=table.schema)
-    return Part(name, commit(f"{folder}/{name}", partial(write_parquet, batch)), len(table))

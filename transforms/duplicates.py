@@ -8,13 +8,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sbert_core.duplicates import best_scores, choose_kept, group_rows
+from sbert_core.contrasts import Contrasts
+from sbert_core.duplicates import choose_kept, join_chains, join_to_kept, keep_order, number_groups, places_of
 from sbert_core.errors import DataError
+from sbert_core.manifest import Manifest
 from sbert_core.pairs import Pairs, join_pairs, pairs_of
 from sbert_core.schema import duplicates_schema
 from sbert_core.topk import EMPTY, scores_of
-from transforms.corpus import ranks_of_block, sorted_ids, take_rows
-from transforms.mined import audit_of, commit_mined, write_all
+from transforms.corpus import Corpus, ranks_of_block, read_vectors, sorted_ids, take_rows
+from transforms.dataset import Draft
+from transforms.mined import audit_of, draft_mined, write_all
 from transforms.neighbors import Found, Plan
 
 KEEP_RULES = ("first", "longest", "newest")
@@ -24,27 +27,33 @@ KEEP_RULES = ("first", "longest", "newest")
 class GroupDuplicates(beam.PTransform):
     """Writes the groups of near-identical rows, and which row of each to keep.
 
-    Input is the dictionary of FindNeighbors of one corpus, output the manifest. Rows are in a group if a chain of
-    neighbours with a cosine of at least `min_score` connects them. `keep` is "first" (the lowest id), "longest" (by
-    text) or "newest" (by `newest_column`). Where a row has k neighbours above the threshold some links may be missing:
-    `saturated_rows` of the manifest counts these rows, and 0 means that the groups are complete.
+    Input is the dictionary of FindNeighbors of one corpus, output one `Draft`. `keep` is an order of the rows:
+    "first" (lowest id first), "longest" (by text) or "newest" (by `newest_column`), equal ones by id. In this order a
+    row is kept unless it has a cosine of at least `min_score` to a row that is kept already; a row that is not kept is
+    in the group of the kept row with the highest cosine. With `chains`, rows are in a group if a chain of such cosines
+    connects them, and the first in order is kept.
+
+    A row of which all k neighbours are near may have more of them: `saturated_rows` of the manifest counts such rows
+    among those that can change a group: the kept rows, or with `chains` all rows. 0 means that the groups are complete.
     """
 
     folder: str
     min_score: float = 0.95
     keep: str = "first"
     newest_column: str | None = None
-    facts: dict[str, Any] = dataclasses.field(default_factory=dict)
+    chains: bool = False
+    manifest: Manifest = dataclasses.field(default_factory=Manifest)
 
     def __post_init__(self) -> None:
         super().__init__()
+        self.manifest = dataclasses.replace(self.manifest, kind="duplicates")
         if self.keep not in KEEP_RULES:
             raise DataError(f"keep must be one of {', '.join(KEEP_RULES)}, got {self.keep!r}")
         if (self.keep == "newest") != (self.newest_column is not None):
             raise DataError("keep newest and a newest column belong together: give both or neither")
 
-    def expand(self, mined: Any) -> beam.PCollection[dict[str, Any]]:
-        """Few rows have a duplicate: one worker connects them."""
+    def expand(self, mined: Any) -> beam.PCollection[Draft]:
+        """Few rows have a duplicate: one worker groups them."""
         plan = beam.pvalue.AsSingleton(mined["plan"])
         return (
             mined["found"]
@@ -53,43 +62,82 @@ class GroupDuplicates(beam.PTransform):
             | "Write" >> beam.Map(self._write, plan, audit_of(mined))
         )
 
-    def _write(self, found: list[tuple[Pairs, int]], plan: Plan, audit: list[dict[str, Any]]) -> dict[str, Any]:
+    def _write(self, found: list[tuple[Pairs, np.ndarray]], plan: Plan, audit: list[dict[str, Any]]) -> Draft:
         corpus = plan.corpora[0]
-        pairs = join_pairs([pairs for pairs, _ in found])
-        rows, groups = group_rows(pairs)
-        if self.newest_column and self.newest_column not in corpus.columns:
-            raise DataError(f"{corpus.name} has no column {self.newest_column!r}: see --newest_column")
-        wanted = [corpus.text_column, *([self.newest_column] if self.newest_column else [])]
-        table = take_rows(corpus, rows, wanted)
+        rows, pairs = places_of(join_pairs([pairs for pairs, _ in found]))
+        table = take_rows(corpus, rows, [corpus.text_column, *([self.newest_column] if self.newest_column else [])])
         texts = table[corpus.text_column].cast(pa.string()).combine_chunks()
-        values = np.zeros(len(rows))
-        if self.keep == "longest":
-            values = pc.fill_null(pc.utf8_length(texts), -1).to_numpy(zero_copy_only=False)
-        elif self.keep == "newest":
-            column = table[self.newest_column]
-            values = np.where(column.is_null(), 0, pc.rank(column, sort_keys="ascending", tiebreaker="min")).astype(
-                np.int64
-            )
-        ids = sorted_ids(corpus.work)
-        sizes = np.bincount(groups)[groups] if len(groups) else groups
+        order = keep_order(self._values(table, texts))
+        saturated = np.isin(rows, np.concatenate([np.empty(0, np.uint32), *(ranks for _, ranks in found)]))
+        if self.chains:
+            own = join_chains(pairs, order)
+            scores = cosines_between(corpus, rows, rows[own])
+        else:
+            kept = choose_kept(pairs, order)
+            own, scores = join_to_kept(pairs, order, kept)
+            saturated &= kept
+        groups, sizes = number_groups(own)
+        contrasts = Contrasts.of([text or "" for text in texts.to_pylist()])
+        ids, places = sorted_ids(corpus.work), np.arange(len(rows))
         columns = [
             pa.array(groups, pa.int64()),
             pa.array(sizes, pa.int64()),
             ids.take(pa.array(rows)),
-            pa.array(choose_kept(groups, values)),
-            pa.array(best_scores(pairs, rows)),
+            pa.array(own == places),
+            ids.take(pa.array(rows[own])),
+            pa.array(scores),
+            pa.array(contrasts.numbers_differ(places, own)),
+            contrasts.negation_differs(places, own),
             texts,
         ]
-        result = pa.table(columns, schema=duplicates_schema(ids.type)).take(pa.array(np.argsort(groups, kind="stable")))
-        facts = {**self.facts, "groups": int(groups.max() + 1) if len(groups) else 0}
-        facts["saturated_rows"] = sum(saturated for _, saturated in found)
-        return commit_mined(write_all(result, self.folder, "duplicates", plan), plan, audit, self.folder, facts)
+        inside = np.argsort(groups, kind="stable")
+        inside = inside[sizes[inside] > 1]  # a kept row is alone if all near it went to rows still nearer
+        result = pa.table(columns, schema=duplicates_schema(ids.type)).take(pa.array(inside))
+        parts = write_all(result, self.folder, self.manifest, plan)
+        manifest = dataclasses.replace(
+            self.manifest,
+            groups=int(groups[inside].max(initial=-1)) + 1,
+            saturated_rows=int(saturated.sum()),
+        )
+        return draft_mined(parts, plan, audit, self.folder, manifest)
+
+    def _values(self, table: pa.Table, texts: pa.Array) -> np.ndarray:
+        """What orders the rows (n,): the greatest value is kept first."""
+        if self.keep == "longest":
+            return pc.fill_null(pc.utf8_length(texts), -1).to_numpy(zero_copy_only=False)
+        if self.keep == "newest":
+            column = table[self.newest_column]
+            ranks = pc.rank(column, sort_keys="ascending", tiebreaker="min").to_numpy().astype(np.int64)
+            return np.where(column.is_null(), 0, ranks)
+        return np.zeros(len(table))
 
 
-def near_pairs(found: Found, plan: Plan, min_score: float) -> tuple[Pairs, int]:
-    """The pairs of a block that are near enough, and how many of its rows have no place for more of them."""
+def near_pairs(found: Found, plan: Plan, min_score: float) -> tuple[Pairs, np.ndarray]:
+    """The pairs of a block that are near enough, and the ranks of its rows that have no place for more of them."""
     corpus = plan.corpora[0]
-    pairs = pairs_of(found.best, ranks_of_block(corpus, corpus.blocks[found.block]))
+    ranks = ranks_of_block(corpus, corpus.blocks[found.block])
+    pairs = pairs_of(found.best, ranks)
     last = found.best[:, -1]
-    saturated = int(((last != EMPTY) & (scores_of(last) >= min_score)).sum())
-    return pairs[pairs.scores >= min_score], saturated
+    full = (last != EMPTY) & (scores_of(last) >= min_score) & (plan.k < corpus.rows - 1)
+    return pairs[pairs.scores >= min_score], ranks[full]
+
+
+def cosines_between(corpus: Corpus, rows: np.ndarray, others: np.ndarray) -> np.ndarray:
+    """The cosine (n,) of each row (n,) to the other (n,), by rank; `rows` are sorted. Vectors of `others` are held."""
+    held, places = np.unique(others, return_inverse=True)
+    vectors = np.empty((len(held), corpus.dim), np.float32)
+    for block in corpus.blocks:
+        ranks = ranks_of_block(corpus, block)
+        chosen = np.flatnonzero(np.isin(ranks, held))
+        if len(chosen):
+            vectors[np.searchsorted(held, ranks[chosen])] = read_vectors(corpus, block)[0][chosen]
+    cosines = np.empty(len(rows), np.float32)
+    for block in corpus.blocks:
+        ranks = ranks_of_block(corpus, block)
+        chosen = np.flatnonzero(np.isin(ranks, rows))
+        if len(chosen):
+            own = np.searchsorted(rows, ranks[chosen])
+            unit = read_vectors(corpus, block)[0][chosen]
+            cosines[own] = np.einsum("nd,nd->n", unit, vectors[places[own]])
+    cosines[rows == others] = 1
+    return cosines

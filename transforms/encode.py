@@ -4,7 +4,7 @@ import dataclasses
 import json
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal, Protocol
 
 import apache_beam as beam
@@ -17,14 +17,17 @@ from apache_beam.utils.shared import Shared
 import transforms.coder  # noqa: F401 - registers how batches cross a shuffle
 from sbert_core.cores import share_of_cores
 from sbert_core.encoder import Encoded, SentenceEncoder
-from sbert_core.errors import ModelError
+from sbert_core.errors import JobError, ModelError, SbertBeamError
 from sbert_core.quantization import quantize
 from sbert_core.schema import FINGERPRINT_KEY, ID, REJECTED, TEXT, TOTALS_KEY, AddedColumns
+from transforms.columns import ids_as_text
+from transforms.isolate import KNOWN_GOOD_TEXT, Failures, describe_error, encode_each, is_machine_fault
 from transforms.resources import EncodeResources
 from transforms.tasks import has_task, task_of
 
 DEFAULT_COLUMNS = AddedColumns()
 NO_RESOURCES = EncodeResources()
+NOT_FINITE = "the vector is not finite"
 
 # The bundle threads of a process share an encoder: a GPU takes one caller at a time, and on CPU one call uses every
 # core. Reading and writing go on beside it.
@@ -60,33 +63,30 @@ def encode_batch(
 ) -> tuple[pa.RecordBatch, dict[int, str]]:
     """Adds `embedding`, `n_tokens` and `truncated` to the rows that can be encoded; other columns are kept.
 
-    Returns those rows, and for each row that cannot be encoded the reason, by its position in `batch`.
+    Returns those rows, and for each row that cannot be encoded the reason, by its position in `batch`. What counts as
+    the fault of a row, and what raises, is told in `transforms.isolate`.
     """
-    column = batch.column(text_column)
-    texts = column.to_pylist()
-    reasons = {int(row): "text is null" for row in np.flatnonzero(column.is_null())}
-    encoded: list[Encoded] = []
+    texts, reasons = _read_texts(batch.column(text_column))
+    rows = [row for row in range(len(batch)) if row not in reasons]
+    ranges = int8_ranges(encoder.dim)
 
-    def encode(rows: list[int]) -> None:
-        """Encodes rows together; if that fails, halves them until the ones to blame are found."""
-        if not rows:
-            return
-        chosen = [texts[row] for row in rows]
-        try:
-            encoded.append(encoder.encode(chosen, details=True, prompt=prompt, prompt_name=prompt_name))
-        except Exception as error:
-            if len(rows) == 1:
-                reasons[rows[0]] = f"{type(error).__name__}: {error}"
-                return
-            encode(rows[: len(rows) // 2])
-            encode(rows[len(rows) // 2 :])
+    def encode(chosen: list[str]) -> tuple[Encoded, Failures]:
+        found = encoder.encode(chosen, details=True, prompt=prompt, prompt_name=prompt_name)
+        with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is found below
+            vectors = quantize(found.embeddings, stored, ranges)  # type: ignore[arg-type]
+        failures = find_not_finite(found.embeddings)
+        if stored == "float16":
+            failures = dict.fromkeys(find_not_finite(vectors), f"{NOT_FINITE} in float16") | failures
+        return dataclasses.replace(found, embeddings=vectors), failures
 
-    encode([row for row in range(len(batch)) if row not in reasons])
-    whole = _join(encoded, encoder.dim)
-    vectors = quantize(whole.embeddings, stored, int8_ranges(encoder.dim))  # type: ignore[arg-type]
+    found, failures = encode_each(
+        [texts[row] for row in rows], encode, lambda places: _locate(batch, [rows[place] for place in places])
+    )
+    reasons |= {rows[place]: reason for place, reason in failures.items()}
+    whole = found or _encode_nothing(encoder.dim, stored)
     fields = columns.fields(encoder.dim, stored)
     added = [
-        pa.FixedSizeListArray.from_arrays(pa.array(vectors.reshape(-1)), type=fields[0].type),
+        pa.FixedSizeListArray.from_arrays(pa.array(whole.embeddings.reshape(-1)), type=fields[0].type),
         pa.array(whole.n_tokens, fields[1].type),
         pa.array(whole.truncated, fields[2].type),
     ]
@@ -107,15 +107,68 @@ def encode_batch(
     return pa.record_batch([*kept.columns, *added], schema=pa.schema([*batch.schema, *fields], metadata)), reasons
 
 
-def _join(parts: list[Encoded], dim: int) -> Encoded:
-    if len(parts) == 1:
-        return parts[0]
-    parts = [Encoded(np.empty((0, dim), np.float32), np.empty(0, np.int64), np.empty(0, bool)), *parts]
-    return Encoded(
-        np.concatenate([part.embeddings for part in parts]),
-        np.concatenate([part.n_tokens for part in parts]),
-        np.concatenate([part.truncated for part in parts]),
-    )
+def find_not_finite(vectors: np.ndarray) -> Failures:
+    """The rows of `vectors` (n, dim) that hold NaN or infinity."""
+    return {int(row): NOT_FINITE for row in np.flatnonzero(~np.isfinite(vectors).all(axis=1))}
+
+
+def _read_texts(column: pa.Array) -> tuple[list[Any], Failures]:
+    """The texts of a column, and the rows that have none; neither Arrow nor Parquet checks that text is UTF-8."""
+    reasons = {int(row): "text is null" for row in np.flatnonzero(column.is_null())}
+    try:
+        return column.to_pylist(), reasons
+    except UnicodeDecodeError:
+        plain = column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
+        values = plain.cast(pa.large_binary()).to_pylist()
+    for row, value in enumerate(values):
+        try:
+            values[row] = value if value is None else value.decode()
+        except UnicodeDecodeError as error:
+            reasons[row] = f"text is not valid UTF-8: {error.reason} at byte {error.start}"
+    return values, reasons
+
+
+def _locate(batch: pa.RecordBatch, rows: Sequence[int]) -> str:
+    """Where rows of a batch come from."""
+    first, last = min(rows), max(rows)
+    if not has_task(batch):
+        return f"row {first} of a batch" if first == last else f"rows {first} to {last} of a batch"
+    task = task_of(batch)
+    first, last = first + task.first_row, last + task.first_row
+    return f"{task.name} row {first}" if first == last else f"{task.name} rows {first} to {last}"
+
+
+def _encode_nothing(dim: int, stored: str) -> Encoded:
+    vectors = quantize(np.empty((0, dim), np.float32), stored, int8_ranges(dim))  # type: ignore[arg-type]
+    return Encoded(vectors, np.empty(0, np.int64), np.empty(0, bool))
+
+
+def load_encoder(
+    load: Callable[..., Any],
+    model: str,
+    load_options: Mapping[str, Any],
+    prompt: str | None = None,
+    prompt_name: str | None = None,
+) -> Encoder:
+    """Loads an encoder and tries it on one text.
+
+    A prompt that the model does not have, or weights that give no finite vectors, are then an error before any work,
+    and not a reason to reject every row.
+    """
+    encoder: Encoder = load(model, **load_options)
+    try:
+        with ONE_AT_A_TIME:
+            found = encoder.encode([KNOWN_GOOD_TEXT], details=True, prompt=prompt, prompt_name=prompt_name)
+    except SbertBeamError:
+        raise
+    except Exception as error:
+        kind = JobError if is_machine_fault(error) else ModelError
+        raise kind(f"the model {model} was loaded but cannot encode a text: {describe_error(error)}") from error
+    if find_not_finite(found.embeddings):
+        raise ModelError(
+            f"the model {model} gives vectors that are not finite: check its weights, or use precision float32"
+        )
+    return encoder
 
 
 @dataclasses.dataclass(kw_only=True, eq=False)
@@ -127,8 +180,8 @@ class EncodeSentences(beam.PTransform):
     not those of ReadSentences). Row order inside a batch is kept, order of batches is not. The encoder is loaded once
     per worker process and encodes one batch at a time. `resources` are hints on this step alone; a worker that has no
     GPU although one was asked for fails.
-    Counters: `encode/sentences`, `encode/tokens`, `encode/truncated`, `encode/rejected`; distribution:
-    `encode/batch_latency_ms`.
+    Counters: `encode/sentences`, `encode/tokens`, `encode/truncated`, `encode/rejected`, `encode/failed_calls` (of the
+    encoder, for whatever reason); distribution: `encode/batch_latency_ms`.
     """
 
     model: str = "default"
@@ -151,13 +204,11 @@ class EncodeSentences(beam.PTransform):
     def acquire(self) -> Encoder:
         """Loads the encoder, or returns it if this process has it and somebody still holds it.
 
-        It is tried on one text, so that a prompt it does not have is an error and not a reason to reject every row.
+        It is tried on one text: see `load_encoder`.
         """
 
         def load() -> Encoder:
-            encoder: Encoder = self.load(self.model, **self.load_options)
-            encoder.encode(["a text"], details=True, prompt=self.prompt, prompt_name=self.prompt_name)
-            return encoder
+            return load_encoder(self.load, self.model, self.load_options, self.prompt, self.prompt_name)
 
         acquired: Encoder = self._shared.acquire(load)
         return acquired
@@ -219,7 +270,7 @@ def rejected_batch(batch: pa.RecordBatch, reasons: dict[int, str], id_column: st
     name, first_row = (task_of(batch).name, task_of(batch).first_row) if has_task(batch) else ("", 0)
     ids = pa.nulls(len(rows), pa.string())
     if id_column in batch.schema.names:
-        ids = batch.column(id_column).take(pa.array(rows)).cast(pa.string())
+        ids = ids_as_text(batch.column(id_column).take(pa.array(rows)))
     columns = [
         pa.array([name] * len(rows)),
         pa.array([first_row + row for row in rows]),

@@ -1,33 +1,56 @@
 """Files on any Beam filesystem: listed in order, written whole or not at all."""
 
+import contextlib
 import hashlib
 import io
-import json
+import os
 import posixpath
 import re
+import shutil
+import stat
 import uuid
-from collections.abc import Callable, Iterable
-from typing import IO, Any, BinaryIO
+from collections.abc import Callable
+from pathlib import Path
+from typing import IO, Any, BinaryIO, NamedTuple
 
 import pyarrow as pa
 from apache_beam.io.filesystem import BeamIOError, CompressionTypes
 from apache_beam.io.filesystems import FileSystems
 
 from sbert_core.errors import DataError
-from transforms.formats import COMPRESSIONS, suffix_of
-
-MANIFEST = "_manifest.json"
+from transforms.formats import compression_of
 
 _BINARY = "application/octet-stream"
-_GLOB = re.compile(r"[*?\[]")
-_OURS = re.compile(r".+-[0-9a-f]{8}-\d{10}\.parquet|\..+\.[0-9a-f]{32}\.tmp")  # parts and what was to become one
+_WORK_NAME = re.compile(r"[0-9a-f]{16}")
+TEMPORARY = re.compile(r"\..+\.[0-9a-f]{32}\.tmp")
+"""Names that files have until they are whole."""
+
+
+def is_local(path: str) -> bool:
+    """Whether a path is of this machine's file system and not of an object store."""
+    return FileSystems.get_scheme(path) is None
 
 
 def open_file(path: str) -> BinaryIO:
     """Opens a file for reading; one with the suffix of a compression is read through it."""
+    if not FileSystems.get_scheme(path):
+        _check_regular(path)
     file = FileSystems.open(path, _BINARY, CompressionTypes.UNCOMPRESSED)
-    codec = next((codec for suffix, codec in COMPRESSIONS.items() if path.endswith(suffix)), None)
+    codec = compression_of(path)
     return pa.CompressedInputStream(file, codec) if codec else file
+
+
+def _check_regular(path: str) -> None:
+    """Refuses what is no file: opening a pipe would wait for a writer for ever."""
+    try:
+        mode = os.stat(path).st_mode  # noqa: PTH116 - URIs are no Path
+    except FileNotFoundError:
+        if os.path.islink(path):  # noqa: PTH114
+            raise FileNotFoundError(f"it is a link to {os.readlink(path)}, which does not exist") from None  # noqa: PTH115
+        raise FileNotFoundError("there is no such file") from None
+    if not stat.S_ISREG(mode):
+        kinds = {stat.S_IFDIR: "a folder", stat.S_IFIFO: "a named pipe", stat.S_IFSOCK: "a socket"}
+        raise OSError(f"it is {kinds.get(stat.S_IFMT(mode), 'a device')}, expected a file")
 
 
 def read_bytes(path: str) -> bytes | None:
@@ -38,46 +61,65 @@ def read_bytes(path: str) -> bytes | None:
         return file.read()
 
 
-def commit(path: str, content: bytes | Callable[[IO[bytes]], None]) -> str:
+class Written(NamedTuple):
+    """What a file holds after it was written."""
+
+    sha256: str
+    bytes: int
+
+
+def commit(path: str, content: bytes | Callable[[IO[bytes]], None]) -> Written:
     """Writes a file under a temporary name, then renames it: readers see all of it or nothing.
 
-    `content` may be a function that writes it piece by piece. Returns the SHA-256 of what was written.
+    `content` may be a function that writes it piece by piece.
     """
-    digest = hashlib.sha256()
+    digesting: list[_DigestingWriter] = []
 
     def write(file: BinaryIO) -> None:
-        digesting = _DigestingWriter(file, digest)
+        digesting.append(_DigestingWriter(file))
         if isinstance(content, bytes):
-            digesting.write(content)
+            digesting[0].write(content)
         else:
-            content(digesting)  # type: ignore[arg-type]
+            content(digesting[0])  # type: ignore[arg-type]
 
     store(path, write)
-    return digest.hexdigest()
+    return digesting[0].written
 
 
 def store(path: str, write: Callable[[BinaryIO], None]) -> None:
-    """The same for a file that nobody asks the hash of: what workers leave for each other."""
+    """The same for a file whose hash is not needed: what workers leave for each other."""
     folder, name = posixpath.split(path)
+    folder = folder or "."
     make_folder(folder)
     temporary = f"{folder}/.{name}.{uuid.uuid4().hex}.tmp"
-    with FileSystems.create(temporary, _BINARY, CompressionTypes.UNCOMPRESSED) as file:
-        write(file)
-    FileSystems.rename([temporary], [path])
+    try:
+        with FileSystems.create(temporary, _BINARY, CompressionTypes.UNCOMPRESSED) as file:
+            write(file)
+        FileSystems.rename([temporary], [path])
+    except BaseException:
+        with contextlib.suppress(Exception):  # a full disk gets its space back; the first error is the one to report
+            FileSystems.delete([temporary])
+        raise
 
 
 class _DigestingWriter(io.RawIOBase):
-    """Hashes what passes through while it is still in the processor's cache."""
+    """Hashes and counts what passes through while it is still in the processor's cache."""
 
-    def __init__(self, file: BinaryIO, digest: Any) -> None:
+    def __init__(self, file: BinaryIO) -> None:
         self._file = file
-        self._digest = digest
+        self._digest = hashlib.sha256()
+        self._bytes = 0
+
+    @property
+    def written(self) -> Written:
+        return Written(self._digest.hexdigest(), self._bytes)
 
     def writable(self) -> bool:
         return True
 
     def write(self, data: Any) -> int:
         self._digest.update(data)
+        self._bytes += memoryview(data).nbytes
         return self._file.write(data)
 
 
@@ -90,66 +132,68 @@ def make_folder(folder: str) -> None:
             raise
 
 
+def check_target(folder: str, needed_bytes: int = 0) -> None:
+    """Tries whether results can be written below a folder, and on this machine whether there is room for them.
+
+    A probe is written and removed again. The folder itself is not made: a job that is refused leaves nothing behind.
+    """
+    place = _existing_ancestor(folder) if is_local(folder) else folder.rstrip("/")
+    probe = f"{place}/.probe.{uuid.uuid4().hex}.tmp"
+    try:
+        with FileSystems.create(probe, _BINARY, CompressionTypes.UNCOMPRESSED) as file:
+            file.write(b"probe")
+        FileSystems.delete([probe])
+    except (BeamIOError, OSError, ValueError) as error:
+        reason = str(error).splitlines()[0]
+        raise DataError(f"cannot write to {folder}: {reason}. See --output") from error
+    free = shutil.disk_usage(place).free if is_local(folder) else needed_bytes
+    if free < needed_bytes:
+        raise DataError(
+            f"{folder} has {free / 1e9:.2f} GB free, and the result takes about {needed_bytes / 1e9:.2f} GB: "
+            "make room, or choose another --output"
+        )
+
+
+def _existing_ancestor(folder: str) -> str:
+    """The folder itself, or the one next above it that is there."""
+    path = Path(folder).absolute()
+    while not path.exists() and path != path.parent:
+        path = path.parent
+    return str(path)
+
+
 def match(pattern: str) -> list[str]:
     """The paths of a glob pattern, sorted."""
     return sorted(metadata.path for metadata in FileSystems.match([pattern])[0].metadata_list)
 
 
-def list_input(pattern: str) -> list[tuple[str, str]]:
-    """Finds the files of a glob, a folder, or a dataset that an earlier job wrote: (path, name), sorted.
-
-    The name is the path below the pattern's fixed folder: ids and part names are made of it.
-    """
-    folder = pattern.removesuffix(MANIFEST).rstrip("/")
-    if not _GLOB.search(pattern):
-        if FileSystems.exists(f"{folder}/{MANIFEST}"):
-            return [(f"{folder}/{part['name']}", part["name"]) for part in read_manifest(folder)["parts"]]
-        if not suffix_of(pattern):
-            pattern = f"{folder}/*"
-    paths = match(pattern)
-    if pattern == f"{folder}/*":
-        paths = [path for path in paths if suffix_of(path)]
-    root = posixpath.dirname(_GLOB.split(pattern, maxsplit=1)[0])
-    names = [path[path.index(root) + len(root) :].lstrip("/") for path in paths]
-    return [(path, name) for path, name in zip(paths, names, strict=True) if not _hidden(name)]
+def _escape(path: str) -> str:
+    """A pattern that matches this path alone: a name may look like a pattern."""
+    return re.sub(r"([*?\[])", r"[\1]", path)
 
 
-def _hidden(name: str) -> bool:
-    """Whether a file is bookkeeping, not data."""
-    return posixpath.basename(name).startswith((".", "_"))
+def list_folder(folder: str) -> dict[str, int]:
+    """The files directly in a folder, by name, with their sizes; a folder that is not there has none."""
+    if is_local(folder):
+        sizes = {}
+        for path in sorted(Path(folder).iterdir()) if Path(folder).is_dir() else ():
+            with contextlib.suppress(FileNotFoundError):  # a temporary file that is gone again
+                if path.is_file():
+                    sizes[path.name] = path.stat().st_size
+        return sizes
+    found = FileSystems.match([f"{_escape(folder)}/*"])[0].metadata_list
+    return {posixpath.basename(each.path): each.size_in_bytes for each in sorted(found, key=lambda each: each.path)}
 
 
-def read_manifest(folder: str) -> dict[str, Any]:
-    """Reads the manifest of a dataset; one that is not there means the job did not finish."""
-    content = read_bytes(f"{folder}/{MANIFEST}")
-    if content is None:
-        raise DataError(
-            f"{folder} has no {MANIFEST}: the job that writes it has not finished, or it is not the dataset"
-        )
-    manifest: dict[str, Any] = json.loads(content)
-    return manifest
-
-
-def source_of(folder: str) -> str | None:
-    """What a finished dataset says it was made of, or None if there is none."""
-    return read_manifest(folder)["source"] if FileSystems.exists(f"{folder}/{MANIFEST}") else None
-
-
-def withdraw(folder: str) -> None:
-    """Takes back a dataset before it is changed: without its manifest it is none."""
-    if FileSystems.exists(f"{folder}/{MANIFEST}"):
-        FileSystems.delete([f"{folder}/{MANIFEST}"])
-
-
-def delete_folder(folder: str) -> None:
-    """Deletes a folder and all in it; object stores know a folder by its slash, file systems want none."""
-    FileSystems.delete([f"{folder}/" if FileSystems.get_scheme(folder) else folder])
-
-
-def delete_leftovers(folder: str, keep: Iterable[str]) -> None:
-    """Deletes parts of earlier runs that are not to be kept, and temporary files; nothing that is not ours."""
-    kept = set(keep)
-    paths = {path for pattern in ("*.parquet", ".*.tmp") for path in match(f"{folder}/{pattern}")}
-    doomed = [path for path in paths if _OURS.fullmatch(name := posixpath.basename(path)) and name not in kept]
-    if doomed:
-        FileSystems.delete(sorted(doomed))
+def delete_work(folder: str) -> None:
+    """Deletes what jobs kept below a work folder: the folders that they named by a digest, and nothing else."""
+    if not is_local(folder):
+        paths = match(f"{_escape(folder)}/**")
+        names = {path.removeprefix(folder).lstrip("/").split("/")[0] for path in paths}
+    else:
+        names = {path.name for path in Path(folder).iterdir()} if Path(folder).is_dir() else set()
+    for name in sorted(names):
+        if _WORK_NAME.fullmatch(name):  # object stores know a folder by its slash, file systems want none
+            FileSystems.delete([f"{folder}/{name}" if is_local(folder) else f"{folder}/{name}/"])
+    with contextlib.suppress(OSError):  # somebody else's files are in it, or there is no such folder
+        Path(folder).rmdir()

@@ -12,7 +12,7 @@ from apache_beam.ml.transforms.base import EmbeddingsManager, _TextEmbeddingHand
 
 from sbert_core.encoder import Precision, SentenceEncoder
 from sbert_core.errors import ModelError
-from transforms.encode import ONE_AT_A_TIME, Encoder
+from transforms.encode import NOT_FINITE, ONE_AT_A_TIME, Encoder, find_not_finite
 
 
 class SentenceEncoderHandler(ModelHandler[str, PredictionResult, Encoder]):
@@ -20,8 +20,8 @@ class SentenceEncoderHandler(ModelHandler[str, PredictionResult, Encoder]):
 
     Output is a `PredictionResult` for each text: `inference` is its vector, float32 (dim,). Order and timestamps are
     not kept: use Beam's `KeyedModelHandler` to know which is which, and its `with_preprocess_fn` to take a text out
-    of a row. The encoder is loaded once per process. What is not a `str` is a `TextError`; with
-    `RunInference.with_exception_handling` the whole batch that holds it is set aside.
+    of a row. The encoder is loaded once per process. What is not a `str` is a `TextError`, a vector that is not finite
+    a `ModelError`; with `RunInference.with_exception_handling` the whole batch that holds it is set aside.
 
     Args:
         model: see `SentenceEncoder.load`. Beam's automatic model refresh replaces it.
@@ -74,7 +74,10 @@ class SentenceEncoderHandler(ModelHandler[str, PredictionResult, Encoder]):
     def _encode(self, batch: Sequence[str], model: Encoder, inference_args: dict[str, Any] | None) -> np.ndarray:
         prompts = {"prompt": None, "prompt_name": None, **inference_args} if inference_args else self._prompts
         with ONE_AT_A_TIME:
-            return model.encode(list(batch), details=True, **prompts).embeddings  # (n, dim)
+            vectors = model.encode(list(batch), details=True, **prompts).embeddings  # (n, dim)
+        if failures := find_not_finite(vectors):
+            raise ModelError(f"texts[{min(failures)}]: {NOT_FINITE} ({len(failures)} of the {len(vectors)} of a batch)")
+        return vectors
 
     def validate_inference_args(self, inference_args: dict[str, Any] | None) -> None:
         """Refuses arguments other than the prompts, before the pipeline runs."""

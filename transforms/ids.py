@@ -9,7 +9,9 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
+from sbert_core.errors import DataError
 from sbert_core.schema import ID
+from transforms.columns import ids_as_text
 from transforms.tasks import task_of
 
 BUCKETS = 32
@@ -27,7 +29,11 @@ class IdBlock(NamedTuple):
 def hash_ids(batch: pa.RecordBatch, id_column: str = ID) -> Iterator[tuple[int, IdBlock]]:
     """Hashes a batch's ids and deals them to buckets; equal ids meet in one."""
     task = task_of(batch)
-    values = batch.column(id_column).cast(pa.string()).to_numpy(zero_copy_only=False)
+    try:
+        values = ids_as_text(batch.column(id_column)).to_numpy(zero_copy_only=False)
+    except (UnicodeDecodeError, pa.ArrowException) as error:
+        place = f"{task.name} rows {task.first_row} to {task.first_row + task.rows - 1}"
+        raise DataError(f"{place}: an id in column {id_column!r} is not valid UTF-8. See --id_column") from error
     hashes = pd.util.hash_array(values, categorize=False)  # (n,) uint64, the same in every process
     buckets = hashes % BUCKETS
     for bucket in np.unique(buckets):

@@ -5,9 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from sbert_core.communities import NOISE, drop_small, find_communities, find_components, find_groups
 from sbert_core.density import find_dense, find_dense_in_graph, reduce_vectors, tree_change
@@ -17,12 +15,11 @@ from sbert_core.kmeans import choose_k, start_centers
 from sbert_core.membership import strength_in_graph
 from sbert_core.mining import find_neighbors
 from sbert_core.routing import sample_of
+from transforms.columns import comparable_ids
 from transforms.corpus import Corpus, ranks_of_block, read_vectors, sorted_ids
-from transforms.files import open_file, read_manifest
-from transforms.neighbors import load_arrays, store_arrays
+from transforms.dataset import read_manifest, read_part
+from transforms.work_files import need_arrays, store_arrays
 
-GRAPH_ALGORITHMS = ("leiden", "hdbscan", "communities", "components")
-ALGORITHMS = (*GRAPH_ALGORITHMS, "hdbscan_reduced", "kmeans", "agglomerative")
 MAX_AGGLOMERATIVE = 20_000  # rows: it needs all distances at once
 MAX_REDUCED = 200_000
 MAX_COMPARED = 200_000  # rows that are compared once more, all with all, if mining kept too few neighbours of each
@@ -66,15 +63,18 @@ class Labels:
 def load_graph(folder: str, corpus: Corpus) -> NeighborGraph:
     """The neighbours that mining wrote, by rank; those of other rows are an error."""
     manifest = read_manifest(folder)
-    if [each["digest"] for each in manifest["corpora"]] != [corpus.digest]:
+    if [each.digest for each in manifest.corpora or ()] != [corpus.digest]:
         raise DataError(f"{folder} was not mined from {corpus.name} as it is now: run mine again")
-    ids = sorted_ids(corpus.work)
-    k = manifest["settings"]["top_k"]
+    ids = comparable_ids(sorted_ids(corpus.work))
+    if manifest.settings.get("top_k", 0) < 1:
+        raise DataError(f"{folder} does not say how many neighbours a row may have: run mine again")
+    k = min(manifest.settings["top_k"], max(len(ids) - 1, 1))
     indices, scores = np.full((len(ids), k), -1, np.int64), np.full((len(ids), k), np.nan, np.float32)
-    for part in manifest["parts"]:
-        with open_file(f"{folder}/{part['name']}") as file:
-            table = pq.read_table(file)
-        rows, others = (pc.index_in(table[name], value_set=ids).to_numpy() for name in ("id", "neighbor_id"))
+    for part in manifest.parts:
+        table = read_part(folder, part)
+        rows, others = (
+            pc.index_in(comparable_ids(table[name]), value_set=ids).to_numpy() for name in ("id", "neighbor_id")
+        )
         places = table["rank"].to_numpy() - 1
         indices[rows, places] = others
         scores[rows, places] = table["score"].to_numpy()
@@ -116,31 +116,26 @@ def label_rows(corpus: Corpus, neighbors: str, how: Clustering) -> Labels:
     """Clusters a ranked corpus; the result does not depend on how it is cut into files. K-means is not done here."""
     if not corpus.rows:
         return Labels(np.empty(0, np.int64), np.empty(0, np.float32))
-    if how.algorithm in GRAPH_ALGORITHMS:
-        return _label_graph(load_graph(neighbors, corpus), corpus, how)
-    if how.algorithm == "hdbscan_reduced":
-        _refuse_above(corpus, MAX_REDUCED, "use hdbscan, which works on the neighbour graph")
-        reduced = reduce_vectors(load_vectors(corpus), method=how.reduction, seed=how.seed)
-        dense = find_dense(reduced, how.min_size, how.min_samples)
-        return Labels(dense.labels, dense.strengths.astype(np.float32), dense.outlier_scores)
-    return _label_agglomerative(corpus, how)
+    if how.algorithm in _OF_GRAPH:
+        return _OF_GRAPH[how.algorithm](load_graph(neighbors, corpus), corpus, how)
+    return _OF_VECTORS[how.algorithm](corpus, how)
 
 
-def _label_graph(graph: NeighborGraph, corpus: Corpus, how: Clustering) -> Labels:
-    if how.algorithm == "hdbscan":
-        return _label_dense(graph, corpus, how)
-    facts: dict[str, Any] = {}
-    if how.algorithm == "communities":
-        graph = add_neighbors(graph, corpus, lambda graph: not graph.saturated(how.min_score))
-        facts["neighbors"] = graph.k
-        labels = find_communities(graph, how.min_score, how.min_size)
-    elif how.algorithm == "components":
-        labels = find_components(graph, how.min_score, how.min_size)
-    else:
-        vectors = load_vectors(corpus)
-        facts["resolution"], labels = find_groups(graph, vectors, how.resolution, how.seed)
-        labels = drop_small(labels, how.min_size)
-    return Labels(labels, strength_in_graph(graph, labels), facts=facts)
+def _label_leiden(graph: NeighborGraph, corpus: Corpus, how: Clustering) -> Labels:
+    resolution, labels = find_groups(graph, load_vectors(corpus), how.resolution, how.seed)
+    labels = drop_small(labels, how.min_size)
+    return Labels(labels, strength_in_graph(graph, labels), facts={"resolution": resolution})
+
+
+def _label_communities(graph: NeighborGraph, corpus: Corpus, how: Clustering) -> Labels:
+    graph = add_neighbors(graph, corpus, lambda graph: not graph.saturated(how.min_score))
+    labels = find_communities(graph, how.min_score, how.min_size)
+    return Labels(labels, strength_in_graph(graph, labels), facts={"neighbors": graph.k})
+
+
+def _label_components(graph: NeighborGraph, corpus: Corpus, how: Clustering) -> Labels:
+    labels = find_components(graph, how.min_score, how.min_size)
+    return Labels(labels, strength_in_graph(graph, labels))
 
 
 def _label_dense(graph: NeighborGraph, corpus: Corpus, how: Clustering) -> Labels:
@@ -159,6 +154,13 @@ def _has_exact_tree(graph: NeighborGraph, min_samples: int) -> bool:
     return graph.complete or (graph.k >= 2 * min_samples and tree_change(graph, min_samples) <= EXACT)
 
 
+def _label_reduced(corpus: Corpus, how: Clustering) -> Labels:
+    _refuse_above(corpus, MAX_REDUCED, "use hdbscan, which works on the neighbour graph")
+    reduced = reduce_vectors(load_vectors(corpus), method=how.reduction, seed=how.seed)
+    dense = find_dense(reduced, how.min_size, how.min_samples)
+    return Labels(dense.labels, dense.strengths.astype(np.float32), dense.outlier_scores)
+
+
 def _label_agglomerative(corpus: Corpus, how: Clustering) -> Labels:
     from sklearn.cluster import AgglomerativeClustering
 
@@ -171,6 +173,21 @@ def _label_agglomerative(corpus: Corpus, how: Clustering) -> Labels:
         raise DataError(f"k is {k}, but there are only {corpus.rows} rows: ask for fewer clusters")
     labels = AgglomerativeClustering(k, metric="cosine", linkage="average").fit_predict(vectors)
     return Labels(drop_small(labels, how.min_size), facts={"k": k})
+
+
+_OF_GRAPH: dict[str, Callable[[NeighborGraph, Corpus, Clustering], Labels]] = {
+    "leiden": _label_leiden,
+    "hdbscan": _label_dense,
+    "communities": _label_communities,
+    "components": _label_components,
+}
+_OF_VECTORS: dict[str, Callable[[Corpus, Clustering], Labels]] = {
+    "hdbscan_reduced": _label_reduced,
+    "agglomerative": _label_agglomerative,
+}
+KMEANS = "kmeans"  # Beam steps of its own: see ClusterCorpus
+GRAPH_ALGORITHMS = tuple(_OF_GRAPH)
+ALGORITHMS = (*_OF_GRAPH, KMEANS, *_OF_VECTORS)
 
 
 def start_kmeans(samples: list[tuple[np.ndarray, np.ndarray]], corpus: Corpus, how: Clustering) -> np.ndarray:
@@ -208,20 +225,5 @@ def store_labels(path: str, labels: Labels) -> None:
 
 def read_labels(path: str) -> Labels:
     """Reads them back."""
-    arrays: dict[str, Any] = load_arrays(path) or {}
+    arrays: dict[str, Any] = need_arrays(path)
     return Labels(**arrays)
-
-
-def existing_centers(folder: str) -> tuple[np.ndarray, np.ndarray]:
-    """The centres (clusters, dim) of an earlier clustering, and the reach of each cluster."""
-    manifest = read_manifest(f"{folder}/summary")
-    tables = []
-    for part in manifest["parts"]:
-        with open_file(f"{folder}/summary/{part['name']}") as file:
-            tables.append(pq.read_table(file, columns=["cluster", "center", "reach"]))
-    table = pa.concat_tables(tables)
-    table = table.filter(pc.greater_equal(table["cluster"], 0)).sort_by("cluster")
-    if not len(table):
-        raise DataError(f"{folder} has no clusters to assign rows to")
-    centers = table["center"].combine_chunks().flatten().to_numpy().reshape(len(table), -1)
-    return centers, table["reach"].to_numpy()

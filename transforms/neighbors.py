@@ -8,10 +8,9 @@ import collections
 import dataclasses
 import functools
 import hashlib
-import io
 import json
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import combinations_with_replacement, product
 from typing import Any
 
@@ -38,7 +37,7 @@ from transforms.corpus import (
     read_columns,
     read_vectors,
 )
-from transforms.files import read_bytes, store
+from transforms.work_files import load_arrays, store_arrays
 
 PAIRINGS = ("all", "within", "across")
 HELD_BYTES = 512 * 2**20  # of candidates that a worker keeps before it sends them on
@@ -56,6 +55,11 @@ class Plan:
     group_column: str | None
     pairing: str
     work: str
+
+    @property
+    def digest(self) -> str:
+        """Stands for all that decides what is found."""
+        return self.work.rsplit("/", 1)[-1]
 
     @property
     def turns(self) -> Iterator[tuple[int, int]]:
@@ -89,9 +93,9 @@ class FindNeighbors(beam.PTransform):
     Counters: `mine/turns`, `mine/turns_kept`, `mine/cosines`, `mine/zero_vectors`.
     """
 
-    corpus: str
+    corpus: str | Sequence[str]
     work: str
-    other: str | None = None
+    other: str | Sequence[str] | None = None
     k: int = 32
     min_score: float = -np.inf
     both_sides: bool = True
@@ -120,12 +124,9 @@ class FindNeighbors(beam.PTransform):
             | "Compare" >> beam.ParDo(_CompareFn(self.workers), beam.pvalue.AsSingleton(plan))
             # Not a combine: what waits in a worker to be combined would be the candidates of all blocks again.
             | "MergeBest" >> beam.GroupByKey()
-            | "Found" >> beam.MapTuple(lambda key, parts: Found(key[0], key[1], self._merge(parts)))
+            | "Found" >> beam.MapTuple(lambda key, parts: Found(key[0], key[1], _merge(parts)))
         )
         return {"plan": plan, "found": found}
-
-    def _merge(self, parts: Iterable[np.ndarray]) -> np.ndarray:
-        return functools.reduce(lambda best, part: merge_best([best, part], self.k), parts)
 
     def make_plan(self, *more: Any) -> Plan:
         """Looks into the files of the corpora; `more` is what else decides how they are compared."""
@@ -142,9 +143,16 @@ class FindNeighbors(beam.PTransform):
                     f"{corpus.name} has no column {self.group_column!r}; it has: {', '.join(corpus.columns)}"
                 )
         settings = {name: getattr(self, name) for name in ("k", "min_score", "both_sides", "group_column", "pairing")}
+        # Places for more neighbours than there are rows would only be empty. The one too many stays empty, which
+        # tells that a row has no more neighbours.
+        settings["k"] = min(self.k, max(corpus.rows for corpus in corpora) + 1)
         decides = [[corpus.digest for corpus in corpora], settings, self.block_rows, more]
         digest = hashlib.sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()[:16]
         return Plan(corpora=corpora, work=f"{self.work}/{digest}", **settings)
+
+
+def _merge(parts: Iterable[np.ndarray]) -> np.ndarray:
+    return functools.reduce(lambda best, part: merge_best([best, part], best.shape[1]), parts)
 
 
 def check_alike(corpus: Corpus, other: Corpus) -> None:
@@ -275,20 +283,6 @@ def _store_turn(path: str, results: list[np.ndarray]) -> None:
     store_arrays(path, arrays)
 
 
-def store_arrays(path: str, arrays: dict[str, np.ndarray]) -> None:
-    """Leaves arrays for other workers, and for the next run if this one dies."""
-    store(path, lambda file: np.savez(file, **arrays))  # type: ignore[arg-type]
-
-
-def load_arrays(path: str) -> dict[str, np.ndarray] | None:
-    """What was stored, if it was."""
-    content = read_bytes(path)
-    if content is None:
-        return None
-    with np.load(io.BytesIO(content)) as arrays:
-        return dict(arrays)
-
-
 def _load_turn(path: str, refs: list[BlockRef], k: int) -> list[np.ndarray] | None:
     """What an earlier run stored of a turn, if it did."""
     arrays = load_arrays(path)
@@ -303,10 +297,7 @@ def _load_turn(path: str, refs: list[BlockRef], k: int) -> list[np.ndarray] | No
 
 
 class BestFn(beam.CombineFn):
-    """Merges the best candidates that several workers found for the rows of a block."""
-
-    def __init__(self, k: int) -> None:
-        self._k = k
+    """Merges the best candidates (rows, k) that several workers found for the rows of a block."""
 
     def create_accumulator(self) -> np.ndarray | None:
         """Nothing yet."""
@@ -314,12 +305,12 @@ class BestFn(beam.CombineFn):
 
     def add_input(self, accumulator: np.ndarray | None, best: np.ndarray) -> np.ndarray:
         """Adds what one bundle found."""
-        return best if accumulator is None else merge_best([accumulator, best], self._k)
+        return best if accumulator is None else merge_best([accumulator, best], best.shape[1])
 
     def merge_accumulators(self, accumulators: Iterable[np.ndarray | None]) -> np.ndarray | None:
         """Adds what several workers found."""
         known = [accumulator for accumulator in accumulators if accumulator is not None]
-        return merge_best(known, self._k) if known else None
+        return merge_best(known, known[0].shape[1]) if known else None
 
     def extract_output(self, accumulator: np.ndarray) -> np.ndarray:
         """All of it."""

@@ -8,14 +8,16 @@ import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 
+from sbert_core.contrasts import Contrasts
 from sbert_core.errors import DataError
 from sbert_core.lexical import lexical_overlap, word_matrix
+from sbert_core.manifest import Manifest, Part
 from sbert_core.pairs import Pairs, join_pairs, limit_per_row, margin_scores, mean_scores, merge_pairs, pairs_of
 from sbert_core.schema import pairs_schema
 from transforms.corpus import Corpus, ranks_of_block, sorted_ids, take_rows
-from transforms.mined import audit_of, commit_mined, write_all
+from transforms.dataset import Draft
+from transforms.mined import audit_of, draft_mined, write_all
 from transforms.neighbors import Found, Plan
-from transforms.write import Part
 
 BUCKETS = 64
 
@@ -24,7 +26,7 @@ BUCKETS = 64
 class MineParaphrases(beam.PTransform):
     """Writes the pairs of rows that are near each other, best first.
 
-    Input is the dictionary of FindNeighbors, output the manifest. A pair counts if one row is among the k nearest of
+    Input is the dictionary of FindNeighbors, output one `Draft`. A pair counts if one row is among the k nearest of
     the other, or, if `mutual`, both are, and their cosine is at least `min_score`. `margin` scores by the ratio of the
     cosine to those of the neighbourhood; `max_lexical_overlap` leaves out pairs that share more of their words;
     `strict` lets no row be in more than k pairs; `cross_encoder` names a model that scores the pairs that are left.
@@ -38,14 +40,15 @@ class MineParaphrases(beam.PTransform):
     margin: bool = False
     max_lexical_overlap: float = 1.0
     cross_encoder: str | None = None
-    facts: dict[str, Any] = dataclasses.field(default_factory=dict)
+    manifest: Manifest = dataclasses.field(default_factory=Manifest)
 
     def __post_init__(self) -> None:
         super().__init__()
+        self.manifest = dataclasses.replace(self.manifest, kind="pairs")
         if self.max_pairs < 0 or not 0 <= self.max_lexical_overlap <= 1:
             raise DataError("max_pairs must not be negative, and max_lexical_overlap is between 0 and 1")
 
-    def expand(self, mined: Any) -> beam.PCollection[dict[str, Any]]:
+    def expand(self, mined: Any) -> beam.PCollection[Draft]:
         """Pairs meet in buckets, where each is counted once; one worker sorts and writes them."""
         plan = beam.pvalue.AsSingleton(mined["plan"])
         merged = (
@@ -61,7 +64,7 @@ class MineParaphrases(beam.PTransform):
             merged
             | "AllPairs" >> beam.combiners.ToList()
             | "Write" >> beam.Map(self._write, plan, means)
-            | "Commit" >> beam.Map(commit_mined, plan, audit_of(mined), folder=self.folder, facts=self.facts)
+            | "Draft" >> beam.Map(draft_mined, plan, audit_of(mined), folder=self.folder, manifest=self.manifest)
         )
 
     @property
@@ -106,11 +109,12 @@ class MineParaphrases(beam.PTransform):
             pa.array(scores[keep], pa.float32()),
             pa.array(cosines[keep], pa.float32()),
             pa.array(overlap[keep], pa.float32()),
+            *_contrasts(texts, keep),
             texts[0].take(keep),
             texts[1].take(keep),
         ]
         table = pa.table(columns, schema=pairs_schema(ids[0].type, ids[1].type))
-        return write_all(table, self.folder, "pairs", plan)
+        return write_all(table, self.folder, self.manifest, plan)
 
 
 class _Texts:
@@ -129,6 +133,15 @@ def _overlap(texts: list[_Texts]) -> np.ndarray:
     """The shared words of each pair."""
     words = word_matrix([text or "" for side in texts for text in side.texts.to_pylist()])
     return lexical_overlap(words, texts[0].places, texts[1].places + len(texts[0].rows))
+
+
+def _contrasts(texts: list[_Texts], keep: np.ndarray) -> list[pa.Array]:
+    """Whether numbers and negation of these pairs differ; a text that is in many pairs is looked at once."""
+    places = [np.unique(side.places[keep], return_inverse=True) for side in texts]
+    chosen = [side.texts.take(pa.array(rows)).to_pylist() for side, (rows, _) in zip(texts, places, strict=True)]
+    contrasts = Contrasts.of([text or "" for side in chosen for text in side])
+    first, second = places[0][1], places[1][1] + len(chosen[0])
+    return [pa.array(contrasts.numbers_differ(first, second)), contrasts.negation_differs(first, second)]
 
 
 def deal_pairs(found: Found, plan: Plan, min_score: float) -> Iterator[tuple[int, Pairs]]:

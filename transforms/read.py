@@ -9,6 +9,8 @@ from apache_beam.metrics import Metrics
 
 import transforms.coder  # noqa: F401 - registers how batches cross a shuffle
 from sbert_core.errors import DataError
+from sbert_core.text_stream import DEFAULT_FORMAT, TextFormat
+from transforms.listing import absolute_pattern
 from transforms.tasks import SLICE_ROWS, Task, inspect_files, read_task, split_file
 
 
@@ -17,13 +19,15 @@ class ReadSentences(beam.PTransform):
     """Reads files into `pa.RecordBatch` of at most `slice_rows` rows, one per task.
 
     Input is a pipeline; `patterns` are globs, folders, or datasets with a manifest, on any Beam filesystem, of
-    Parquet, JSON lines, CSV or text files. Files without a column `id`, or the one that `id_column` names, get one.
+    Parquet, JSON, CSV, TSV or text files. Files without a column `id`, or the one that `id_column` names, get one.
     Order of batches is not kept; each carries its task in its schema's metadata. Counters: `read/tasks`, `read/rows`.
     """
 
     patterns: Sequence[str]
     slice_rows: int = SLICE_ROWS
     id_column: str | None = None
+    text_format: TextFormat = DEFAULT_FORMAT
+    skip: Sequence[str] = ()  # names of files to leave out
 
     def __post_init__(self) -> None:
         super().__init__()
@@ -34,8 +38,8 @@ class ReadSentences(beam.PTransform):
         """Lists, splits, spreads, reads."""
         return (
             root
-            | "Patterns" >> beam.Create([list(self.patterns)])
-            | "ListFiles" >> beam.FlatMap(inspect_files)
+            | "Patterns" >> beam.Create([[absolute_pattern(pattern) for pattern in self.patterns]])
+            | "ListFiles" >> beam.FlatMap(inspect_files, text_format=self.text_format, skip=frozenset(self.skip))
             | "Split" >> beam.FlatMap(split_file, slice_rows=self.slice_rows)
             | "Spread" >> beam.Reshuffle()
             | "Read" >> beam.ParDo(_ReadFn(self.id_column))

@@ -1,8 +1,9 @@
-"""What is done already: a job that is run again does only what is missing or has changed."""
+"""What is done already: a job that is run again does only what is missing, has changed or is damaged."""
 
+import base64
 import dataclasses
 import hashlib
-import json
+import io
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,36 +12,58 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from apache_beam.metrics import Metrics
 
+from sbert_core.errors import DataError
+from sbert_core.manifest import Part
 from sbert_core.schema import SOURCE_KEY
+from transforms.dataset import content_matches, find_manifest
 from transforms.encode import EncodeSentences
 from transforms.files import read_bytes
 from transforms.tasks import task_of
-from transforms.write import Part, part_of
+from transforms.write import fingerprint_of, one_batch, part_of, source_digest, task_part_name, write_parquet
 
 
-def source_digest(batch: pa.RecordBatch, fingerprint: str, settings: dict[str, Any]) -> str:
-    """A hash of all that decides what a batch becomes."""
-    digest = hashlib.sha256(json.dumps([fingerprint, settings], sort_keys=True).encode())
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, batch.schema.remove_metadata()) as writer:
-        writer.write_batch(batch.replace_schema_metadata(None))
-    digest.update(sink.getvalue())
-    return digest.hexdigest()
+def finished_part(path: str, source: str, fingerprint: str, listed: Part | None = None) -> Part | None:
+    """The part at `path`, if it is whole and was made of just this source by the encoder of this fingerprint.
 
-
-def finished_part(path: str, source: str, fingerprint: str) -> Part | None:
-    """The part at `path`, if it is whole and was made of just this source by the encoder of this fingerprint."""
+    A part that a manifest has `listed` must have the bytes that it had then. One that a job left behind when it died
+    is read through: written again from what it holds, it must give the same bytes.
+    """
+    if listed is not None:
+        return listed if listed.source == source and content_matches(path, listed) else None
     content = read_bytes(path)
     if content is None:
         return None
     try:
-        metadata = pq.read_schema(pa.BufferReader(content)).metadata or {}
-    except pa.ArrowException:  # not a Parquet file: it is made again
+        batch = _read_whole(content)
+    except (pa.ArrowException, OSError, ValueError, KeyError):  # not a Parquet file, or a damaged one
         return None
-    if metadata.get(SOURCE_KEY, b"").decode() != source:
+    again = io.BytesIO()
+    write_parquet(batch, again)
+    if again.getvalue() != content:
         return None
-    part = part_of(path.rsplit("/", 1)[-1], metadata, hashlib.sha256(content).hexdigest())
-    return part if part.fingerprint in (None, fingerprint) else None  # rejected rows have none
+    metadata = batch.schema.metadata or {}
+    if metadata.get(SOURCE_KEY, b"").decode() != source or fingerprint_of(metadata) not in (None, fingerprint):
+        return None  # rejected rows have no fingerprint
+    name = path.rsplit("/", 1)[-1]
+    part = Part(name=name, rows=len(batch), bytes=len(content), sha256=hashlib.sha256(content).hexdigest())
+    return part_of(part, metadata)
+
+
+def _read_whole(content: bytes) -> pa.RecordBatch:
+    """The batch that a part was written from, down to the names of list items, which Parquet changes."""
+    file = pq.ParquetFile(pa.BufferReader(content), page_checksum_verification=True)
+    stored = base64.b64decode(file.metadata.metadata[b"ARROW:schema"])
+    schema = pa.ipc.read_schema(pa.BufferReader(stored))
+    return one_batch(file.read().cast(schema.remove_metadata()).replace_schema_metadata(schema.metadata))
+
+
+def listed_parts(folder: str) -> dict[str, Part]:
+    """The parts of the dataset that is there, by name; none if its manifest is damaged, and so not to be trusted."""
+    try:
+        manifest = find_manifest(folder)
+    except DataError:
+        return {}
+    return {part.name: part for part in manifest.parts} if manifest else {}
 
 
 @dataclasses.dataclass(kw_only=True, eq=False)
@@ -73,26 +96,30 @@ class _LookUpFn(beam.DoFn):
         self._encoded_folder = transform.encoded_folder
         self._rejected_folder = transform.rejected_folder
         self._known = transform.fingerprint
-        self._finished = Metrics.counter("resume", "finished")
-        self._missing = Metrics.counter("resume", "missing")
+        self._finished_count = Metrics.counter("resume", "finished")
+        self._missing_count = Metrics.counter("resume", "missing")
 
     def setup(self) -> None:
         if self._known is None:
             self._encoder = self._encode.acquire()  # and held: the encoding step of this process shares it
         self._fingerprint = self._known or self._encoder.fingerprint
+        self._listed = {folder: listed_parts(folder) for folder in (self._encoded_folder, self._rejected_folder)}
 
     def process(self, batch: pa.RecordBatch) -> Iterator[Any]:
         source = source_digest(batch, self._fingerprint, self._encode.settings)
-        name = task_of(batch).part_name
-        part = finished_part(f"{self._encoded_folder}/{name}", source, self._fingerprint)
+        name = task_part_name(task_of(batch), source)
+        part = self._finished_part(self._encoded_folder, name, source)
         rejected = None
         if part and part.rejected:
-            rejected = finished_part(f"{self._rejected_folder}/{name}", source, self._fingerprint)
+            rejected = self._finished_part(self._rejected_folder, name, source)
         if part is None or (part.rejected and rejected is None):
-            self._missing.inc()
+            self._missing_count.inc()
             yield batch.replace_schema_metadata({**batch.schema.metadata, SOURCE_KEY: source.encode()})
             return
-        self._finished.inc()
+        self._finished_count.inc()
         yield beam.pvalue.TaggedOutput("finished", part)
         if rejected:
             yield beam.pvalue.TaggedOutput("finished_rejected", rejected)
+
+    def _finished_part(self, folder: str, name: str, source: str) -> Part | None:
+        return finished_part(f"{folder}/{name}", source, self._fingerprint, self._listed[folder].get(name))

@@ -32,8 +32,9 @@ from sbert_core.topk import EMPTY, TopK, merge_best
 from transforms.audit import AuditNeighbors
 from transforms.cells import Turn, list_turns, read_cells, write_cells
 from transforms.corpus import ranks_of_block
-from transforms.neighbors import HELD_BYTES, FindNeighbors, Found, Plan, cached_block, load_arrays, store_arrays
+from transforms.neighbors import HELD_BYTES, FindNeighbors, Found, Plan, cached_block
 from transforms.sums import AddUpFn
+from transforms.work_files import load_arrays, store_arrays
 
 MAX_CROWD = 8  # a cell may have this many times the mean of the rows
 MAX_SHELF = 64  # blocks
@@ -96,7 +97,7 @@ class FindRoutedNeighbors(beam.PTransform):
             | "Found" >> beam.FlatMap(_merge_shelf, planned)
         )
         audit = {"plan": plan, "blocks": blocks, "found": found} | "Audit" >> AuditNeighbors(
-            k=self.find.k, rows=self.audit_rows, min_score=self.audit_score
+            rows=self.audit_rows, min_score=self.audit_score
         )
         return {"plan": plan, "found": found, "audit": audit}
 

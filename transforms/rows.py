@@ -25,7 +25,7 @@ from apache_beam.utils.windowed_value import WindowedValue
 from sbert_core.encoder import SentenceEncoder
 from sbert_core.errors import ModelError, TextError
 from sbert_core.schema import TEXT, AddedColumns
-from transforms.encode import encode_batch
+from transforms.encode import ONE_AT_A_TIME, encode_batch, load_encoder
 from transforms.handler import check_loading, check_prompts
 
 _COLUMNS = AddedColumns()
@@ -37,9 +37,10 @@ class EncodeRows(beam.PTransform):
     """Adds embedding, n_tokens and truncated to rows with a text field.
 
     Input is rows with a schema; output is the same rows, other fields, timestamps and windows untouched, with a list
-    of float32, an int32 and a bool added. Order is not kept. A row that cannot be encoded (its text is null) fails
-    the pipeline, unless error_handling names an output for it. The encoder is loaded once per process.
-    Counters: encode/sentences, encode/rejected.
+    of float32, an int32 and a bool added. Order is not kept. A row that cannot be encoded (its text is null, or it is
+    rejected by the rule of transforms.isolate) fails the pipeline, unless error_handling names an output for it. The
+    encoder is loaded once per process and encodes one batch at a time.
+    Counters: encode/sentences, encode/rejected, encode/failed_calls.
 
     Args:
         model: default (all-MiniLM-L6-v2), a folder, a URI (gs://, s3://, file://) or a hub name.
@@ -117,18 +118,22 @@ class _EncodeRowsFn(beam.DoFn):
 
     def setup(self) -> None:
         settings = self._settings
-        self._encoder = self._shared.acquire(lambda: settings.load(settings.model, **settings.load_options))
+        prompts = {"prompt": settings.prompt, "prompt_name": settings.prompt_name}
+        self._encoder = self._shared.acquire(
+            lambda: load_encoder(settings.load, settings.model, settings.load_options, **prompts)
+        )
 
     def process(self, stamped: list[tuple[Any, Any]], window: Any = beam.DoFn.WindowParam) -> Iterator[Any]:
         settings = self._settings
         texts = pa.array([self._text(row) for row, _ in stamped], pa.string())
-        encoded, reasons = encode_batch(
-            pa.record_batch([texts], [settings.text_column]),
-            self._encoder,
-            text_column=settings.text_column,
-            prompt=settings.prompt,
-            prompt_name=settings.prompt_name,
-        )
+        with ONE_AT_A_TIME:
+            encoded, reasons = encode_batch(
+                pa.record_batch([texts], [settings.text_column]),
+                self._encoder,
+                text_column=settings.text_column,
+                prompt=settings.prompt,
+                prompt_name=settings.prompt_name,
+            )
         self._sentences.inc(len(encoded))
         self._rejected.inc(len(reasons))
         added = iter(encoded.select(list(_ADDED)).to_pylist())

@@ -1,7 +1,6 @@
 """The rows of a corpus that are nearest to queries."""
 
 import dataclasses
-from typing import Any
 
 import apache_beam as beam
 import numpy as np
@@ -9,19 +8,21 @@ import pyarrow as pa
 import torch
 
 from sbert_core.cosine import Block, compare, unit_rows
+from sbert_core.manifest import Manifest, Part
 from sbert_core.schema import search_schema
 from sbert_core.topk import EMPTY, TopK, ranks_of, scores_of
 from transforms.corpus import BLOCK_ROWS, Corpus, ranks_of_block, read_vectors, sorted_ids, take_rows
-from transforms.mined import audit_of, commit_mined, write_rows
+from transforms.dataset import Draft
+from transforms.mined import audit_of, draft_mined, mined_part_name
 from transforms.neighbors import FindNeighbors, Found, Plan
-from transforms.write import Part
+from transforms.write import write_rows
 
 
 @dataclasses.dataclass(kw_only=True, eq=False)
 class SearchCorpus(beam.PTransform):
     """Writes for each query the `top_k` nearest rows of a corpus: query_id, query, rank, id, score, cosine, text.
 
-    Input is a pipeline, output the manifest. Queries and corpus are datasets of the embed job, made with one model.
+    Input is a pipeline, output one `Draft`. Queries and corpus are datasets of the embed job, made with one model.
     `cross_encoder` names a model that scores and orders what was found; without it the score is the cosine.
     """
 
@@ -33,12 +34,13 @@ class SearchCorpus(beam.PTransform):
     cross_encoder: str | None = None
     block_rows: int = BLOCK_ROWS
     workers: int = 1  # processes on a machine: they share its cores
-    facts: dict[str, Any] = dataclasses.field(default_factory=dict)
+    manifest: Manifest = dataclasses.field(default_factory=Manifest)
 
     def __post_init__(self) -> None:
         super().__init__()
+        self.manifest = dataclasses.replace(self.manifest, kind="search")
 
-    def expand(self, root: beam.Pipeline) -> beam.PCollection[dict[str, Any]]:
+    def expand(self, root: beam.Pipeline) -> beam.PCollection[Draft]:
         """Finds the neighbours of queries in the corpus, not the other way round."""
         mined = root | "FindNeighbors" >> FindNeighbors(
             corpus=self.queries,
@@ -52,21 +54,20 @@ class SearchCorpus(beam.PTransform):
         plan = beam.pvalue.AsSingleton(mined["plan"])
         return (
             mined["found"]
-            | "WritePart" >> beam.Map(_write_hits, plan, folder=self.folder, cross_encoder=self.cross_encoder)
+            | "WritePart" >> beam.Map(self._write_hits, plan)
             | "AllParts" >> beam.combiners.ToList()
-            | "Commit" >> beam.Map(commit_mined, plan, audit_of(mined), folder=self.folder, facts=self.facts)
+            | "Draft" >> beam.Map(draft_mined, plan, audit_of(mined), folder=self.folder, manifest=self.manifest)
         )
 
-
-def _write_hits(found: Found, plan: Plan, folder: str, cross_encoder: str | None) -> Part:
-    queries, corpus = plan.corpora
-    block = queries.blocks[found.block]
-    ranks = ranks_of_block(queries, block)
-    order = np.argsort(ranks)
-    column = take_rows(queries, ranks[order], [queries.text_column])[queries.text_column]
-    ids = sorted_ids(queries.work).take(pa.array(ranks[order]))
-    table = describe_hits(found.best[order], ids, column.cast(pa.string()), corpus, cross_encoder)
-    return write_rows(table, folder, "search", plan, block.first_row)
+    def _write_hits(self, found: Found, plan: Plan) -> Part:
+        queries, corpus = plan.corpora
+        block = queries.blocks[found.block]
+        ranks = ranks_of_block(queries, block)
+        order = np.argsort(ranks)
+        column = take_rows(queries, ranks[order], [queries.text_column])[queries.text_column]
+        ids = sorted_ids(queries.work).take(pa.array(ranks[order]))
+        table = describe_hits(found.best[order], ids, column.cast(pa.string()), corpus, self.cross_encoder)
+        return write_rows(table, self.folder, mined_part_name(self.manifest, plan, block.first_row))
 
 
 def describe_hits(
@@ -105,7 +106,7 @@ def search_here(vectors: np.ndarray, corpus: Corpus, k: int) -> np.ndarray:
     """The best candidates (n, k) of a few vectors, found in this process; the corpus must be ranked."""
     unit, _ = unit_rows(vectors)
     queries = Block(torch.from_numpy(unit), np.zeros(len(unit), np.uint32))
-    best = TopK(len(unit), k)
+    best = TopK(len(unit), min(k, max(corpus.rows, 1)))
     for block in corpus.blocks:
         rows, some = read_vectors(corpus, block)
         compare(queries, Block(torch.from_numpy(rows[some]), ranks_of_block(corpus, block)[some]), best)

@@ -15,10 +15,10 @@ import apache_beam as beam
 import numpy as np
 
 from sbert_core.communities import NOISE, SAMPLE
+from sbert_core.manifest import Part
 from sbert_core.routing import sample_of
 from sbert_core.terms import merge_counts, trim_counts
 from transforms.sums import WHOLE
-from transforms.write import Part
 
 CANDIDATES = 30  # rows near each centre that exemplars are chosen of
 REACH = 0.01  # share of a cluster's rows that are out of its reach

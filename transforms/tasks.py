@@ -1,20 +1,31 @@
 """What there is to do: input files, and the slices of them that workers take one by one."""
 
+import base64
+import contextlib
 import dataclasses
-import hashlib
+import functools
 import json
-from collections.abc import Iterator, Sequence
+import zlib
+from collections.abc import Collection, Iterator, Sequence
 
 import pyarrow as pa
+from apache_beam.io.filesystem import BeamIOError
+from apache_beam.io.filesystems import FileSystems
 
 from sbert_core.errors import DataError
+from sbert_core.manifest import SkippedFile
 from sbert_core.schema import ID
-from transforms.files import list_input, open_file
-from transforms.formats import BATCH_ROWS, SUFFIXES, inspect_stream, read_stream
+from sbert_core.text_stream import DEFAULT_FORMAT, BadFileError, TextFormat
+from transforms.columns import check_columns, plain_batch, plain_schema
+from transforms.dataset import check_content
+from transforms.files import open_file
+from transforms.formats import BATCH_ROWS, inspect_stream, read_stream, suffix_of
+from transforms.listing import first_line, list_inputs
 
 SLICE_ROWS = BATCH_ROWS
 
 _TASK_KEY = b"sbert_beam.task"
+_UNREADABLE = (pa.ArrowException, OSError, BeamIOError, EOFError, UnicodeError, zlib.error, BadFileError)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,13 +38,10 @@ class Task:
     skip_rows: int  # in the row group, before the slice
     first_row: int  # in the file
     rows: int
-
-    @property
-    def part_name(self) -> str:
-        """The name of the output file: it depends on the slice alone."""
-        stem = self.name.rsplit("/", 1)[-1].split(".", 1)[0]
-        digest = hashlib.sha256(self.name.encode()).hexdigest()[:8]
-        return f"{stem}-{digest}-{self.first_row:010d}.parquet"
+    version: str = ""  # of the file when it was inspected
+    text_format: TextFormat = DEFAULT_FORMAT
+    json_schema: str = ""  # of a JSON file: its columns
+    sha256: str = ""  # of the file, where a manifest has it: it is checked before the first read
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,52 +52,105 @@ class InputFile:
     name: str
     schema: pa.Schema
     row_groups: tuple[int, ...]  # rows of each
+    version: str = ""  # another one when the file is changed
+    text_format: TextFormat = DEFAULT_FORMAT
+    sha256: str = ""  # of a part of a dataset
 
     @property
     def rows(self) -> int:
         """Rows in the file."""
         return sum(self.row_groups)
 
-
-def inspect_files(patterns: Sequence[str]) -> list[InputFile]:
-    """Lists the input and looks into every file; one that cannot be read is an error that names it."""
-    listed = {path: name for pattern in patterns for path, name in list_input(pattern)}
-    if not listed:
-        wanted = ", ".join(map(repr, patterns))
-        raise DataError(f"no input files: no {', '.join(SUFFIXES)} at {wanted} (a result is in its folder embeddings/)")
-    return [_inspect(path, name) for path, name in sorted(listed.items())]
+    @property
+    def is_blank(self) -> bool:
+        """Whether it is a text file without content: a shard without rows, whose columns are not known."""
+        return not self.schema.names and not self.rows
 
 
-def _inspect(path: str, name: str) -> InputFile:
+def inspect_files(
+    patterns: Sequence[str], text_format: TextFormat = DEFAULT_FORMAT, skip: Collection[str] = ()
+) -> list[InputFile]:
+    """Lists the input and looks into every file; one that cannot be read is an error that names it.
+
+    Files whose names are in `skip` are left out.
+    """
+    files = []
+    for path, name in list_inputs(patterns):
+        if name not in skip:
+            files.append(inspect_file(path, name, text_format))
+    return files
+
+
+def inspect_file(path: str, name: str, text_format: TextFormat = DEFAULT_FORMAT) -> InputFile:
+    """Looks into a file; one that cannot be read is an error that names it."""
+    with _naming(path):
+        return _inspect(path, name, text_format)
+
+
+def inspect_readable_files(
+    patterns: Sequence[str], text_format: TextFormat = DEFAULT_FORMAT
+) -> tuple[list[InputFile], list[SkippedFile]]:
+    """The same, but files that cannot be read are set aside with the reason.
+
+    Every file is read to its end: damage to a Parquet file may show nowhere else. It is an error if no file is left.
+    """
+    files: list[InputFile] = []
+    skipped: list[SkippedFile] = []
+    for path, name in list_inputs(patterns):
+        try:
+            files.append(_inspect(path, name, text_format, whole=True))
+        except _UNREADABLE as error:
+            skipped.append(SkippedFile(name=name, reason=first_line(error)))
+    if not files:
+        raise DataError(
+            f"none of the {len(skipped)} input files can be read; the first is {skipped[0].name}: {skipped[0].reason}"
+        )
+    return files, skipped
+
+
+def _inspect(path: str, name: str, text_format: TextFormat, *, whole: bool = False) -> InputFile:
+    open_stream = functools.partial(open_file, path)
+    with open_stream():  # says best what is no file
+        version = _version(path)
+    schema, row_groups = inspect_stream(open_stream, path, text_format, whole=whole)
+    return InputFile(path, name, plain_schema(schema), row_groups, version, text_format)
+
+
+def _version(path: str) -> str:
+    """Changes when a file is written again."""
+    metadata = FileSystems.get_filesystem(path).metadata(path)
+    return f"{metadata.size_in_bytes}@{metadata.last_updated_in_seconds}"
+
+
+@contextlib.contextmanager
+def _naming(path: str) -> Iterator[None]:
+    """Errors of a file that cannot be read name it."""
     try:
-        with open_file(path) as file:
-            return InputFile(path, name, *inspect_stream(file, path))
-    except (pa.ArrowException, OSError, EOFError) as error:
-        raise DataError(f"{path} cannot be read: {str(error).splitlines()[0]}") from error
+        yield
+    except _UNREADABLE as error:
+        raise DataError(f"{path} cannot be read: {first_line(error)}") from error
 
 
 def check_files(files: Sequence[InputFile], text_column: str, id_column: str | None, added: Sequence[str]) -> None:
     """Checks all files before any work begins.
 
-    A file without the text or id column, with a column that the job is to add, or with other columns than the first
-    file is an error that names it.
+    A file without the text or id column, with a column that the job is to add or of a type that it cannot use, or with
+    other columns than the first file is an error that names it. Blank files have no columns to check.
     """
-    for file in files:
+    filled = [file for file in files if not file.is_blank]
+    for file in filled:
         for flag, column in (("text_column", text_column), ("id_column", id_column)):
             if column is not None and column not in file.schema.names:
                 raise DataError(
                     f"{file.path} has no column {column!r}; it has: {', '.join(file.schema.names)}. See --{flag}"
                 )
-        kind = file.schema.field(text_column).type
-        kind = kind.value_type if pa.types.is_dictionary(kind) else kind
-        if not (pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)):
-            raise DataError(f"{file.path}: column {text_column!r} is {kind}, expected text")
+        check_columns(file.path, file.schema, text_column, id_column or ID)
         taken = [name for name in added if name in file.schema.names]
         if taken:
             raise DataError(f"{file.path} already has a column {taken[0]!r}: see --{taken[0]}_column to rename ours")
-        if not file.schema.equals(files[0].schema):
-            difference = _difference(file.schema, files[0].schema)
-            raise DataError(f"{file.path} and {files[0].path} differ in their columns: {difference}")
+        if not file.schema.equals(filled[0].schema):
+            difference = _difference(file.schema, filled[0].schema)
+            raise DataError(f"{file.path} and {filled[0].path} differ in their columns: {difference}")
 
 
 def _difference(schema: pa.Schema, other: pa.Schema) -> str:
@@ -102,24 +163,38 @@ def _difference(schema: pa.Schema, other: pa.Schema) -> str:
 
 def split_file(file: InputFile, slice_rows: int = SLICE_ROWS) -> Iterator[Task]:
     """Cuts a file into tasks of at most `slice_rows` rows, none across two row groups."""
+    json_schema = ""
+    if suffix_of(file.path) in (".json", ".jsonl"):
+        json_schema = base64.b64encode(file.schema.serialize()).decode()
+    task = Task(file.path, file.name, 0, 0, 0, 0, file.version, file.text_format, json_schema, file.sha256)
     first_row = 0
     for group, rows in enumerate(file.row_groups):
         for skip in range(0, rows, slice_rows):
-            yield Task(file.path, file.name, group, skip, first_row + skip, min(slice_rows, rows - skip))
+            size = min(slice_rows, rows - skip)
+            yield dataclasses.replace(task, row_group=group, skip_rows=skip, first_row=first_row + skip, rows=size)
         first_row += rows
 
 
 def read_rows(task: Task, columns: Sequence[str] | None = None) -> pa.RecordBatch:
-    """Reads the rows of a task, and no more of its row group than it takes to get there."""
+    """Reads the rows of a task, and no more of its row group than it takes to get there.
+
+    A file that cannot be read any more, or is not the one that was inspected, is an error that names it.
+    """
+    check_content(task.path, task.sha256)
     pieces, position, stop = [], 0, task.skip_rows + task.rows
-    with open_file(task.path) as file:
-        for batch in read_stream(file, task.path, task.row_group, columns):
+    schema = pa.ipc.read_schema(pa.BufferReader(base64.b64decode(task.json_schema))) if task.json_schema else None
+    open_stream = functools.partial(open_file, task.path)
+    with _naming(task.path):
+        for batch in read_stream(open_stream, task.path, task.row_group, columns, task.text_format, schema):
             low, high = max(task.skip_rows - position, 0), min(stop - position, len(batch))
             if low < high:
-                pieces.append(batch.slice(low, high - low))
+                pieces.append(plain_batch(batch.slice(low, high - low)))
             position += len(batch)
             if position >= stop:
                 break
+        is_changed = position < stop or (task.version and task.version != _version(task.path))
+    if is_changed:
+        raise DataError(f"{task.path} was changed while the job ran: run it again when the input is complete")
     return pa.concat_batches(pieces)
 
 
@@ -139,7 +214,8 @@ def task_of(batch: pa.RecordBatch) -> Task:
     """The task a batch was read for; it travels in the schema's metadata."""
     if not has_task(batch):
         raise DataError("this batch does not come from ReadSentences: only its batches have a place in the output")
-    return Task(**json.loads(batch.schema.metadata[_TASK_KEY]))
+    fields = json.loads(batch.schema.metadata[_TASK_KEY])
+    return Task(**{**fields, "text_format": TextFormat(**fields["text_format"])})
 
 
 def has_task(batch: pa.RecordBatch) -> bool:

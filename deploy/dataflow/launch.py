@@ -20,11 +20,12 @@ MODEL = "/opt/model"  # where the worker image has its model
 def make_arguments(options: type, parameters: Sequence[str], worker_image: str) -> list[str]:
     """The command line that the parameters mean: a template can only say `--overwrite=true`, and never `--overwrite`.
 
-    What the image knows comes first, so that a parameter of the same name overrides it.
+    What the image knows is left out where a parameter says something else.
     """
-    switches = {f"--{field.name}" for field in dataclasses.fields(options) if "action" in field.metadata}
+    switches = {f"--{field.name}" for field in dataclasses.fields(options) if "action" in field.metadata["argparse"]}
     arguments = [f"--sdk_container_image={worker_image}", "--sdk_location=container"]
-    if any(field.name == "model" for field in dataclasses.fields(options)):
+    given = {parameter.partition("=")[0] for parameter in parameters}
+    if "--model" not in given and any(field.name == "model" for field in dataclasses.fields(options)):
         arguments.append(f"--model={MODEL}")
     for parameter in parameters:
         name, _, value = parameter.partition("=")

@@ -11,7 +11,10 @@ from sbert_core.errors import DataError
 
 
 class Encode(Protocol):
-    """All that a task asks of a model: texts to rows. A SentenceEncoder can do it."""
+    """All that a task asks of a model: texts to rows. A SentenceEncoder can do it.
+
+    One that also has `encode_query` and `encode_document` is asked by these where a task has queries.
+    """
 
     def encode(self, texts: Sequence[str]) -> np.ndarray:
         """Returns one row per text."""

@@ -29,7 +29,7 @@ def evaluate_retrieval(
     if 10 is not among them.
 
     Args:
-        encoder: of queries and documents alike.
+        encoder: of queries and documents, each with the model's own prompt for them, if it has one.
         queries: texts by id. Those without relevant documents are left out, and counted.
         corpus: texts of the documents by id.
         relevant: the ids of the relevant documents by the id of the query.
@@ -46,7 +46,9 @@ def evaluate_retrieval(
         raise DataError(f"each k must be from 1 to the {len(ids)} documents of {name}, got {list(ks)}")
     asked = [query for query in queries if relevant.get(query)]
     query_vectors, document_vectors = encode_columns(
-        encoder, [[queries[query] for query in asked], [corpus[document] for document in ids]]
+        encoder,
+        [[queries[query] for query in asked], [corpus[document] for document in ids]],
+        ["query", "document"],
     )
     found = find_neighbors(query_vectors, max(ks), corpus=document_vectors).indices  # (n, k); -1 is no document
     gold = [{numbers[document] for document in relevant[query]} for query in asked]

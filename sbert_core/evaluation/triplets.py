@@ -12,10 +12,11 @@ MAIN = "cosine_accuracy"
 def evaluate_triplets(encoder: Encode, examples: Examples, *, model: str = "model") -> Evaluation:
     """The share of triplets whose positive is nearer than the negative, by cosine, Euclidean and Manhattan distance.
 
-    One that is as near is not nearer. Curves: `scores of positives` and `scores of negatives`, of cosine.
+    One that is as near is not nearer. The anchor is a query and the others are documents to a model that has prompts
+    for these. Curves: `scores of positives` and `scores of negatives`, of cosine.
     """
     check_examples("triplets", examples, [3])
-    anchors, positives, negatives = encode_columns(encoder, examples.texts)
+    anchors, positives, negatives = encode_columns(encoder, examples.texts, ["query", "document", "document"])
     scores = {}
     for name in ("cosine", "euclidean", "manhattan"):
         nearer = SIMILARITIES[name](anchors, positives) > SIMILARITIES[name](anchors, negatives)

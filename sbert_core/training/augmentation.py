@@ -33,6 +33,7 @@ _JOINER = r"(?:['\u2019-]|(?<=\p{N})[.,:](?=\p{N}))"  # don't, e-mail, 3.5
 _WORD = regex.compile(
     rf"(?P<unspaced>[{UNSPACED}][{UNSPACED}\p{{M}}ー]*)|{_LETTER}+(?:{_JOINER}{_LETTER}+)*", regex.VERSION1
 )
+_MOST_SWAPS = 1000
 _TRANSLATED = 32  # texts that are translated at a time
 
 
@@ -83,8 +84,8 @@ def delete_words(p: float = 0.1) -> Step:
 
 def swap_words(n: int = 1) -> Step:
     """Exchanges two random words, `n` times over; a text of one word stays what it is."""
-    if n < 1:
-        raise DataError(f"n must be at least 1, got {n}")
+    if not isinstance(n, int) or isinstance(n, bool) or not 1 <= n <= _MOST_SWAPS:
+        raise DataError(f"swaps must be a whole number from 1 to {_MOST_SWAPS}, got {short(n)}")
     return _EachText(functools.partial(_swap, n=n))
 
 
@@ -182,16 +183,18 @@ def _translate(texts: list[str], rng: np.random.Generator, translate: Translate)
 
 
 def _check_share(name: str, value: float) -> None:
-    if not 0 <= value <= 1:
-        raise DataError(f"{name} must be from 0 to 1, got {value}")
+    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value <= 1:
+        raise DataError(f"{name} must be from 0 to 1, got {short(value)}")
 
 
 def read_synonyms(path: str | os.PathLike[str]) -> dict[str, list[str]]:
     """Reads synonyms: a JSON object of lists (.json), or lines of a word and its synonyms with tabs between (.tsv)."""
+    if not isinstance(path, str | os.PathLike):
+        raise DataError(f"synonyms must be the name of a .json or .tsv file, got {short(path)}")
     file = Path(path)
     try:
         content = file.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeError) as error:
+    except (OSError, ValueError) as error:  # a path with a null byte is a ValueError, as what is not UTF-8
         raise DataError(f"the synonyms {file} cannot be read: {error}") from error
     if file.suffix == ".json":
         synonyms = _check_json(file, content)

@@ -3,9 +3,11 @@
 from importlib.metadata import version
 from typing import Any
 
-from sbert_core.training.plan import TrainPlan
+import tokenizers
+import torch
+import transformers
 
-_PACKAGES = ("sbert-beam", "torch", "transformers", "tokenizers")
+from sbert_core.training.plan import TrainPlan
 
 
 def write_card(plan: TrainPlan, sizes: list[int], result: dict[str, Any]) -> str:
@@ -36,6 +38,8 @@ def write_card(plan: TrainPlan, sizes: list[int], result: dict[str, Any]) -> str
         options = ", ".join(f"{name} {value}" for name, value in source.options.items()) or "defaults"
         cells = (source.file, f"{rows:,}", source.objective, options)
         lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+    for reason, count in result["left_out"].items():
+        lines += ["", f"{count:,} rows were left out of {reason}."]
     lines += ["", "## How", "", f"{result['steps']:,} steps; the last loss was {result['loss']:.4f}."]
     if plan.dev is not None:
         scores = result["dev"]
@@ -49,5 +53,15 @@ def write_card(plan: TrainPlan, sizes: list[int], result: dict[str, Any]) -> str
         if name not in ("data", "dev", "model", "output") and value not in (None, 0, "none", False)
     }
     lines += ["", "| setting | value |", "|---|---|", *(f"| {name} | {value} |" for name, value in given.items())]
-    lines += ["", "Versions: " + ", ".join(f"{package} {version(package)}" for package in _PACKAGES) + "."]
+    lines += ["", "Versions: " + ", ".join(f"{package} {number}" for package, number in _versions().items()) + "."]
     return "\n".join(lines) + "\n"
+
+
+def _versions() -> dict[str, str]:
+    """What was loaded, as each module tells it: a package's metadata leaves out the build of torch (+cpu, +cu130)."""
+    return {
+        "sbert-beam": version("sbert-beam"),
+        "torch": str(torch.__version__),
+        "transformers": transformers.__version__,
+        "tokenizers": tokenizers.__version__,
+    }

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +26,10 @@ class RunFolder:
         self.work = self.path / WORK
         self._digest = digest
         self._world = world
+        self._saved_best: int | None = None  # the step of the best model that the last checkpoint names
         self._check()
-        self._board = _open_board(self.path / "tensorboard") if tensorboard and world.leads else None
+        self._open_board = _board_of(self.path / "tensorboard") if tensorboard and world.leads else None
+        self._board: Any = None
 
     def _check(self) -> None:
         if self.path.exists() and not self.path.is_dir():
@@ -34,7 +37,7 @@ class RunFolder:
         names = {each.name for each in self.path.iterdir()} if self.path.is_dir() else set()
         for name in (RESULT, f"{WORK}/run.json"):
             if (self.path / name).exists():
-                if json.loads((self.path / name).read_text(encoding="utf-8"))["digest"] != self._digest:
+                if _read(self.path / name)["digest"] != self._digest:
                     raise DataError(
                         f"{self.path} belongs to a run with another plan, data or model: choose another output, "
                         "or remove it"
@@ -46,13 +49,20 @@ class RunFolder:
     def finished(self) -> dict[str, Any] | None:
         """What the run came to, if it has ended before."""
         path = self.path / RESULT
-        return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
+        return _read(path) if path.exists() else None
 
     def begin(self) -> None:
-        """Marks the folder as that of this run."""
+        """Marks the folder as that of this run; nothing is written before."""
         if self._world.leads:
-            self.work.mkdir(parents=True, exist_ok=True)
-            _replace(self.work / "run.json", json.dumps({"digest": self._digest}).encode())
+            try:
+                self.work.mkdir(parents=True, exist_ok=True)
+                _replace(self.work / "run.json", json.dumps({"digest": self._digest}).encode())
+            except OSError as error:
+                raise DataError(f"{self.path} cannot be written: {error.strerror}; choose another output") from error
+            if not (self.work / "state.pt").exists():
+                (self.path / METRICS).unlink(missing_ok=True)  # of a run that was stopped before its first checkpoint
+        if self._open_board is not None:
+            self._board = self._open_board()
         self._world.wait()
 
     def log(self, **figures: Any) -> None:
@@ -71,16 +81,20 @@ class RunFolder:
             partial = self.work / "state.partial"
             torch.save({**state, "random": randoms}, partial)
             partial.replace(self.work / "state.pt")
+            self._saved_best = state["best"]["step"]
+            self._drop_best(self._saved_best)
         self._world.wait()
 
     def load(self, device: torch.device) -> dict[str, Any] | None:
         """The last state, if there is one, with random states put back; metrics after it are dropped."""
         path = self.work / "state.pt"
         if not path.exists():
-            if self._world.leads:
-                (self.path / METRICS).unlink(missing_ok=True)
             return None
-        state: dict[str, Any] = torch.load(path, map_location=device, weights_only=True)
+        try:
+            state: dict[str, Any] = torch.load(path, map_location=device, weights_only=True)
+        except Exception as error:  # torch has a dozen for a damaged file
+            raise DataError(f"the checkpoint {path} cannot be read: remove it to begin anew") from error
+        self._saved_best = state["best"]["step"]
         _set_random_state(state.pop("random")[self._world.rank])
         if self._world.leads and (self.path / METRICS).exists():
             lines = (self.path / METRICS).read_text(encoding="utf-8").splitlines(keepends=True)
@@ -89,21 +103,29 @@ class RunFolder:
             _replace(self.path / METRICS, "".join(kept).encode())
         return state
 
-    def keep_best(self, parts: EncoderParts) -> None:
-        """Keeps this model as the best so far."""
+    def keep_best(self, parts: EncoderParts, step: int) -> None:
+        """Keeps this model as the best so far; the one before stays until no checkpoint names it."""
         if self._world.leads:
-            partial, best = self.work / "best.partial", self.work / "best"
+            partial, best = self.work / "best.partial", self._best(step)
             shutil.rmtree(partial, ignore_errors=True)
             write_folder(partial, parts)
-            shutil.rmtree(best, ignore_errors=True)
+            shutil.rmtree(best, ignore_errors=True)  # of a run that went on from a checkpoint before this step
             partial.rename(best)
+            self._drop_best(step, self._saved_best)
 
-    def finish(self, parts: EncoderParts, result: dict[str, Any], card: str) -> None:
+    def _best(self, step: int) -> Path:
+        return self.work / f"best-{step}"
+
+    def _drop_best(self, *kept: int | None) -> None:
+        for folder in self.work.glob("best-*"):
+            if folder.name not in [f"best-{step}" for step in kept]:
+                shutil.rmtree(folder)
+
+    def finish(self, parts: EncoderParts, result: dict[str, Any], card: str, best_step: int | None = None) -> None:
         """Puts the model into the folder, the best if one was kept, with its card, and then says that it is done."""
         if self._world.leads:
-            best = self.work / "best"
-            if best.exists():
-                shutil.copytree(best, self.path, dirs_exist_ok=True)
+            if best_step:
+                shutil.copytree(self._best(best_step), self.path, dirs_exist_ok=True)
             else:
                 write_folder(self.path, parts)
             (self.path / "README.md").write_text(card, encoding="utf-8")
@@ -126,12 +148,23 @@ def _set_random_state(state: dict[str, torch.Tensor]) -> None:
         torch.cuda.set_rng_state(state["cuda"].cpu())
 
 
-def _open_board(folder: Path) -> Any:
+def _board_of(folder: Path) -> Callable[[], Any]:
+    """A function that opens TensorBoard's file, which is made at once."""
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError as error:
         raise DataError("tensorboard is not installed: run `pip install 'sbert-beam[train]'`") from error
-    return SummaryWriter(str(folder))
+    return lambda: SummaryWriter(str(folder))
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise DataError(f"{path} cannot be read ({error}): choose another output, or remove {path.parent}") from error
+    if not isinstance(content, dict) or "digest" not in content:
+        raise DataError(f"{path} is not that of a training run: choose another output, or remove {path.parent}")
+    return content
 
 
 def _replace(path: Path, content: bytes) -> None:

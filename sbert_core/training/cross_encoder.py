@@ -71,6 +71,8 @@ def train_cross_encoder(
         What was done: `steps`, `metric` (the name of the dev metric), `best` (its best value, None without `dev`) and
         `epochs`, for each its mean `loss` and, with `dev`, the metric.
     """
+    if seed < 0:
+        raise DataError(f"seed must not be negative, got {seed}")
     if epochs < 1:
         raise DataError(f"epochs must be at least 1, got {epochs}")
     if not 0 <= warmup <= 1:

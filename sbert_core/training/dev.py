@@ -1,6 +1,8 @@
 """How good a model is on rows it does not learn from: one figure, the higher the better."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+
+import numpy as np
 
 from sbert_core.encoder import SentenceEncoder
 from sbert_core.errors import DataError
@@ -40,10 +42,35 @@ def read_dev(dev: Dev, seed: int = 0) -> Examples:
             f"the dev task {dev.task} is about {_COLUMNS[dev.task]} text columns, and {dev.file} gives "
             f"{len(examples.texts)}: name them with columns"
         )
+    if dev.prompts and len(dev.prompts) != len(examples.texts):
+        raise DataError(f"dev: {len(dev.prompts)} prompts for the {len(examples.texts)} text columns of {dev.file}")
     return examples
 
 
-def score_dev(encoder: SentenceEncoder, task: DevTask, examples: Examples) -> float:
-    """The main figure of the task."""
-    found = _TASKS[task](encoder, examples)
+def score_dev(encoder: SentenceEncoder, task: DevTask, examples: Examples, prompts: Sequence[str] = ()) -> float:
+    """The main figure of the task; `prompts` are put before the columns instead of the model's own."""
+    found = _TASKS[task](_ColumnPrompts(encoder, prompts) if prompts else encoder, examples)
     return found.scores[found.main]
+
+
+class _ColumnPrompts:
+    """An encoder that is handed columns of equal length one after the other, and has a prompt for each."""
+
+    def __init__(self, encoder: SentenceEncoder, prompts: Sequence[str]) -> None:
+        self._encoder, self._prompts = encoder, prompts
+
+    def encode(self, texts: Sequence[str]) -> np.ndarray:
+        return self._encode(texts, self._prompts)
+
+    def encode_query(self, texts: Sequence[str]) -> np.ndarray:
+        return self._encode(texts, self._prompts[:1])
+
+    def encode_document(self, texts: Sequence[str]) -> np.ndarray:
+        return self._encode(texts, self._prompts[1:])
+
+    def _encode(self, texts: Sequence[str], prompts: Sequence[str]) -> np.ndarray:
+        rows = len(texts) // len(prompts)
+        columns = [texts[number * rows : (number + 1) * rows] for number in range(len(prompts))]
+        return np.concatenate(
+            [self._encoder.encode(column, prompt=prompt) for column, prompt in zip(columns, prompts, strict=True)]
+        )

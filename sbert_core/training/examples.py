@@ -34,6 +34,7 @@ class Examples:
     labels: np.ndarray | None = None  # (n,) int64 classes, (n,) float32 scores, or (n, dim) float32 vectors
     classes: tuple[str, ...] = ()  # the names of the classes that labels number
     name: str = "data"  # where they come from, for messages
+    left_out: dict[str, int] = dataclasses.field(default_factory=dict)  # rows of the data that are not here, by reason
 
     def __post_init__(self) -> None:
         lengths = [len(column) for column in self.texts]

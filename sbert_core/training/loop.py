@@ -14,7 +14,7 @@ from torch import nn
 from tqdm.auto import tqdm
 
 from sbert_core.encoder import SentenceEncoder, choose_device
-from sbert_core.errors import DataError, ModelError
+from sbert_core.errors import DataError, JobError, ModelError
 from sbert_core.folder import EncoderParts, read_folder
 from sbert_core.source import find_model
 from sbert_core.training.batches import mixed_steps
@@ -33,6 +33,7 @@ from sbert_core.training.tables import digest_files
 from sbert_core.training.world import World
 
 _LOG_EVERY = 10  # steps
+_IN_NO_BATCH = "in no batch, since their texts are in most batches: try a smaller batch_size or more epochs"
 _NOT_PART_OF_A_RUN = ("output", "device", "checkpoint_every", "tensorboard")
 
 
@@ -78,7 +79,8 @@ class _Run:
         raw = SentenceEncoder(self.parts, device=plan.device, precision="float32")
         dev = read_dev(plan.dev, plan.seed) if plan.dev else None
         sources = [prepare(source, raw, plan.batch_size, plan.seed, self.progress) for source in plan.data]
-        self.folder.begin()
+        turns, unseen = _turns(plan, sources)
+        left_out = _left_out(sources, unseen)
         learning = _Learning(self, sources)
         best: dict[str, Any] = {"step": 0, "score": -math.inf, "before": None}
         state = self.folder.load(self.device)
@@ -87,9 +89,10 @@ class _Run:
             best = state["best"]
         elif dev is not None:
             best["before"] = self._score(dev)
+        self.folder.begin()  # what is refused until here leaves nothing behind
+        if state is None and dev is not None:
             self.folder.log(step=0, dev=best["before"])
         done, loss = (state["step"], state["loss"]) if state else (0, math.nan)
-        turns = _turns(plan, sources)
         with tqdm(total=len(turns), initial=done, unit="step", desc="train", disable=not self.progress) as bar:
             for step, turn in enumerate(turns[done:], done + 1):
                 loss = learning.step(step, len(turns), turn)
@@ -103,13 +106,14 @@ class _Run:
                     self.folder.log(step=step, dev=score)
                     if score > best["score"]:
                         best = {**best, "step": step, "score": score}
-                        self.folder.keep_best(self._plain(learning.adapted))
+                        self.folder.keep_best(self._plain(learning.adapted), step)
                 if plan.checkpoint_every and step % plan.checkpoint_every == 0 and step < len(turns):
                     self.folder.save({"step": step, "loss": loss, "best": best, **learning.state()})
         result = {
             "model": plan.model,
             "steps": len(turns),
             "rows": sum(len(source.examples) for source in sources),
+            "left_out": left_out,
             "dim": raw.dim,
             "loss": loss,
             "seconds": round(time.perf_counter() - start, 1),
@@ -122,7 +126,8 @@ class _Run:
                 "best_step": best["step"],
             }
         card = write_card(plan, [len(source.examples) for source in sources], result)
-        self.folder.finish(self._plain(learning.adapted), {**result, "plan": plan.to_dict()}, card)
+        told = {**result, "plan": plan.to_dict()}
+        self.folder.finish(self._plain(learning.adapted), told, card, best["step"] if plan.dev else None)
         return {**result, "kept": False}
 
     def _plain(self, adapted: nn.Module | None) -> EncoderParts:
@@ -131,7 +136,7 @@ class _Run:
     def _score(self, dev: Examples, adapted: nn.Module | None = None) -> float:
         assert self.plan.dev is not None  # there is a dev set
         encoder = SentenceEncoder(self._plain(adapted), device=str(self.device), precision="float32")
-        return score_dev(encoder, self.plan.dev.task, dev)
+        return score_dev(encoder, self.plan.dev.task, dev, self.plan.dev.prompts)
 
 
 class _Learning:
@@ -140,6 +145,7 @@ class _Learning:
     def __init__(self, run: _Run, sources: list[PreparedSource]) -> None:
         plan = run.plan
         self.plan, self.world = plan, run.world
+        self.default_prompt = run.parts.prompts.get(run.parts.default_prompt_name or "", "")
         self.adapted = add_lora(run.parts, plan.lora_rank) if plan.lora_rank else None
         freeze_layers(run.parts, plan.freeze)
         self.encoder = TrainedEncoder(run.parts, run.device, plan.checkpointing)
@@ -166,10 +172,10 @@ class _Learning:
         for source, rows, rng in turn.batches:
             batch = source.examples.take(rows)
             views = source.views(batch, rng)
-            self.encoder.prompts = column_prompts(source.source.prompts, len(views))
+            self.encoder.prompts = column_prompts(source.source.prompts or (self.default_prompt,), len(views))
             loss = self.backward(source.objective, views, source.labels(batch, self.encoder.device), self.scaler)
             if not math.isfinite(loss):
-                raise DataError(
+                raise JobError(
                     f"the loss is {loss} in step {number}, of rows {rows[:5].tolist()} ... of {source.source.file}, "
                     f"the first {batch.texts[0][0][:60]!r}: lower learning_rate, or look at these rows"
                 )
@@ -212,15 +218,36 @@ class _Learning:
             self.scaler.load_state_dict(state["scaler"])
 
 
-def _turns(plan: TrainPlan, sources: list[PreparedSource]) -> list[_Turn]:
-    """Every step of the run: a pure function of the plan and the data, so that a resumed run takes the same ones."""
+def _turns(plan: TrainPlan, sources: list[PreparedSource]) -> tuple[list[_Turn], list[int]]:
+    """Every step of the run, and how many rows of each data set are in none of the epochs.
+
+    A pure function of the plan and the data, so that a resumed run takes the same steps.
+    """
     turns: list[_Turn] = []
+    seen = [np.zeros(len(source.examples), bool) for source in sources]
+    numbers = {id(source): number for number, source in enumerate(sources)}
     for epoch in range(plan.epochs):
-        groups = list(_grouped(list(_epoch_batches(plan, sources, epoch)), plan.accumulate))
+        batches = list(_epoch_batches(plan, sources, epoch))
+        for source, rows, _ in batches:
+            seen[numbers[id(source)]][rows] = True
+        groups = list(_grouped(batches, plan.accumulate))
         turns += [_Turn(epoch, group, number == len(groups) - 1) for number, group in enumerate(groups)]
+        if len(turns) >= (plan.max_steps or math.inf):
+            break
     if not turns:
         raise DataError("no batch could be made of the data: use a smaller batch_size")
-    return turns[: plan.max_steps]
+    return turns[: plan.max_steps], [int((~rows).sum()) for rows in seen]
+
+
+def _left_out(sources: list[PreparedSource], unseen: list[int]) -> dict[str, int]:
+    """Rows of the data that are not learned from, by data set and reason."""
+    told: dict[str, int] = {}
+    for source, rows in zip(sources, unseen, strict=True):
+        reasons = {**source.examples.left_out, **({_IN_NO_BATCH: rows} if rows else {})}
+        for reason, count in reasons.items():
+            name = f"{source.source.file}: {reason}"
+            told[name] = told.get(name, 0) + count
+    return told
 
 
 def _epoch_batches(

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
+import torch.nn.functional as F
 from torch import Tensor
 
 from sbert_core.errors import DataError
@@ -16,15 +17,21 @@ if TYPE_CHECKING:
 class Matryoshka(Objective):
     """Another objective, on the vectors and on their first few components at once (Kusupati et al. 2022).
 
-        loss = sum over dims d of weight_d * objective(vectors[:, :d])
+        loss = sum over dims d of weight_d * objective(truncated to d)
 
-    Truncated vectors are not normalised anew: an objective that means cosine does so itself. A teacher's vectors
-    are truncated likewise. `dim` is the encoder's; weights are 1 unless given. In everything else it is the other
-    objective.
+    Vectors are truncated as `SentenceEncoder` truncates them: those of an encoder that `normalizes` are scaled to unit
+    length again. A teacher's vectors are truncated likewise, and keep their length if the student's do. `dim` is the
+    encoder's; weights are 1 unless given. In everything else it is the other objective.
     """
 
     def __init__(
-        self, objective: Objective, *, dim: int, dims: Sequence[int], weights: Sequence[float] | None = None
+        self,
+        objective: Objective,
+        *,
+        dim: int,
+        dims: Sequence[int],
+        weights: Sequence[float] | None = None,
+        normalizes: bool = False,
     ) -> None:
         super().__init__()
         name = type(objective).__name__
@@ -35,9 +42,10 @@ class Matryoshka(Objective):
         if any(type(size) is not int or not 0 < size <= dim for size in dims) or len(set(dims)) < len(dims):
             raise DataError(f"option 'matryoshka_dims' is {list(dims)}: give different whole numbers from 1 to {dim}")
         weights = [1.0] * len(dims) if weights is None else weights
-        if not isinstance(weights, Sequence) or len(weights) != len(dims):
+        if not isinstance(weights, Sequence) or isinstance(weights, str) or len(weights) != len(dims):
             raise DataError(f"option 'matryoshka_weights' is {weights!r}: give one for each of {list(dims)}")
         self.objective = objective
+        self.normalizes = normalizes
         self.dims = tuple(dims)
         self.weights = tuple(check_between("matryoshka_weights", weight, 0, float("inf")) for weight in weights)
         self.columns, self.labels = objective.columns, objective.labels
@@ -55,10 +63,16 @@ class Matryoshka(Objective):
         """The weighted sum of the losses at all dims."""
         losses = []
         for size, weight in zip(self.dims, self.weights, strict=True):
-            teacher = labels[:, :size] if labels is not None and self.labels == "vector" else labels
-            losses.append(weight * self.objective([column[:, :size] for column in vectors], teacher))
+            teacher = self._truncate(labels, size) if labels is not None and self.labels == "vector" else labels
+            losses.append(weight * self.objective([self._truncate(column, size) for column in vectors], teacher))
         total: Tensor = sum(losses[1:], losses[0])
         return total
+
+    def _truncate(self, vectors: Tensor, size: int) -> Tensor:
+        """The first components (n, size); with the length of the whole, which of a student that normalises is 1."""
+        if not self.normalizes or size == vectors.shape[1]:
+            return vectors[:, :size]
+        return F.normalize(vectors[:, :size], dim=-1) * vectors.norm(dim=-1, keepdim=True)
 
     def logits(self, vectors: list[Tensor]) -> Tensor | None:
         """The objective's, of the whole vectors."""

@@ -1,6 +1,8 @@
 """What jobs have found in a corpus, as something to learn from: pairs as positives, neighbours as hard negatives."""
 
-from collections.abc import Iterator, Sequence
+import dataclasses
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -9,13 +11,17 @@ import pyarrow.compute as pc
 from sbert_core.cosine import unit_rows
 from sbert_core.encoder import SentenceEncoder
 from sbert_core.errors import DataError
+from sbert_core.manifest import Manifest
 from sbert_core.mining import find_neighbors
 from sbert_core.schema import ID, TEXT
 from sbert_core.training.examples import Examples, read_texts
-from sbert_core.training.tables import Table, read_manifest, read_table
+from sbert_core.training.tables import Table, read_manifest, read_table, short
 
 _RANKS = (1, 50)
 _MARGIN = 0.05
+_MOST_MARGIN = 1e9  # of cosines, so that any number of this kind will do
+_MOST_RANKS = 1_000_000_000
+_LOOKED_AT = 100  # passages behind the ranks
 
 
 def examples_from_pairs(folder: str, *, min_score: float = -np.inf) -> Examples:
@@ -29,7 +35,9 @@ def examples_from_pairs(folder: str, *, min_score: float = -np.inf) -> Examples:
     different = [row for row in range(len(rows)) if _key(first[row]) != _key(second[row])]
     if not different:
         raise DataError(f"{folder} has no pairs of two texts with a score of {min_score:g} or more, of {len(table)}")
-    return Examples((first, second), name=folder).take(np.array(different))
+    same = len(rows) - len(different)
+    left_out = {"both texts are the same": same} if same else {}
+    return Examples((first, second), name=folder, left_out=left_out).take(np.array(different))
 
 
 def mine_hard_negatives(
@@ -46,7 +54,7 @@ def mine_hard_negatives(
     A negative is a neighbour of the anchor whose rank is within `ranks` (first and last, from 1) and whose score is
     lower than that of the positive by more than `margin`: one that is nearer may well be a positive that nobody has
     told. It is never the anchor, nor a text that `positives` pairs with it. Pairs get up to `per_pair` rows, nearest
-    negative first, and those without a negative get none.
+    negative first; those without a negative get none and are counted in `left_out`.
 
     Args:
         embeddings: the `embeddings/` that were mined, or a glob of Parquet files.
@@ -88,8 +96,9 @@ def hard_negatives(
 ) -> Examples:
     """The same by the vectors of an encoder, as E5 does with the model in training: (query, passage, negative).
 
-    Negatives are among the different passages of all rows. `prompts` are put before queries and passages; None is the
-    encoder's own, if it has one.
+    Negatives are among the different passages of all rows. A pair that has none within `ranks` gets the nearest one
+    behind them: its positive is so far away that all of `ranks` may be positives. `prompts` are put before queries and
+    passages; None is the encoder's own, if it has one.
     """
     _check(examples, ranks, margin, per_pair)
     passages = list(dict.fromkeys(examples.texts[1]))
@@ -99,8 +108,28 @@ def hard_negatives(
     nearest = find_neighbors(queries, min(ranks[1], len(passages)), corpus=vectors)
     partners = vectors[[row_of[text] for text in examples.texts[1]]]
     limits = (queries * partners).sum(axis=1) - margin
-    candidates = zip(nearest.indices[:, ranks[0] - 1 :], nearest.scores[:, ranks[0] - 1 :], strict=True)
-    return _add_negatives(examples, list(candidates), passages, limits, per_pair)
+    candidates = list(zip(nearest.indices[:, ranks[0] - 1 :], nearest.scores[:, ranks[0] - 1 :], strict=True))
+    last = nearest.scores[:, -1] if nearest.scores.shape[1] == ranks[1] else np.full(len(queries), -np.inf)
+    behind = _Behind(queries, vectors, np.minimum(last, limits))
+    return _add_negatives(examples, candidates, passages, limits, per_pair, behind)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Behind:
+    """Passages further away than the last of the ranks that were looked at."""
+
+    queries: np.ndarray
+    passages: np.ndarray
+    bounds: np.ndarray  # (queries,): scores are below
+
+    def __call__(self, row: int) -> tuple[np.ndarray, np.ndarray]:
+        """Numbers and scores of the nearest passages behind, nearest first."""
+        scores = self.passages @ self.queries[row]
+        found = np.flatnonzero(scores < self.bounds[row])
+        if len(found) > _LOOKED_AT:
+            found = found[np.argpartition(-scores[found], _LOOKED_AT)[:_LOOKED_AT]]
+        found = found[np.argsort(-scores[found], kind="stable")]
+        return found, scores[found]
 
 
 def _add_negatives(
@@ -109,6 +138,7 @@ def _add_negatives(
     texts: Sequence[str],
     limits: np.ndarray,  # (pairs,): a negative's score is below
     per_pair: int,
+    behind: Callable[[int], tuple[np.ndarray, np.ndarray]] | None = None,  # more of them, for a pair that has none
 ) -> Examples:
     partners: dict[str, set[str]] = {}
     for anchor, positive in zip(*positives.texts[:2], strict=True):
@@ -116,10 +146,15 @@ def _add_negatives(
         partners.setdefault(_key(positive), set()).add(_key(anchor))
     rows: list[int] = []
     negatives: list[str] = []
+    without = 0
     for pair, (found, scores) in enumerate(candidates):
         anchor = _key(positives.texts[0][pair])
-        apart = (texts[number] for number in found[scores < limits[pair]].tolist())
-        chosen = list(_different(apart, partners[anchor] | {anchor}, per_pair))
+        known = partners[anchor] | {anchor}
+        chosen = _choose(found[scores < limits[pair]], texts, known, per_pair)
+        if not chosen and behind is not None:
+            found, scores = behind(pair)
+            chosen = _choose(found[scores < limits[pair]], texts, known, 1)
+        without += not chosen
         rows += [pair] * len(chosen)
         negatives += chosen
     if not rows:
@@ -128,7 +163,14 @@ def _add_negatives(
             "positives and negatives"
         )
     pairs = positives.take(np.array(rows))
-    return Examples((*pairs.texts[:2], negatives), name=f"{positives.name} with hard negatives")
+    left_out = dict(positives.left_out)
+    if without:
+        left_out["no hard negative: try more ranks or a smaller margin"] = without
+    return Examples((*pairs.texts[:2], negatives), name=f"{positives.name} with hard negatives", left_out=left_out)
+
+
+def _choose(numbers: np.ndarray, texts: Sequence[str], known: set[str], count: int) -> list[str]:
+    return list(_different((texts[number] for number in numbers.tolist()), known, count))
 
 
 def _different(texts: Iterator[str], known: set[str], count: int) -> Iterator[str]:
@@ -149,26 +191,31 @@ def _key(text: str) -> str:
 def _check(positives: Examples, ranks: tuple[int, int], margin: float, per_pair: int) -> None:
     if len(positives.texts) < 2:
         raise DataError(f"{positives.name} has one text column: negatives are looked for to pairs of texts")
-    if not 1 <= ranks[0] <= ranks[1]:
+    pair = isinstance(ranks, tuple | list) and len(ranks) == 2 and all(map(_is_whole, ranks))
+    if not pair or not 1 <= ranks[0] <= ranks[1] <= _MOST_RANKS:
         raise DataError(f"ranks must be the first and the last to take, from 1, got {ranks}")
-    if not np.isfinite(margin):
-        raise DataError(f"margin must be a number, got {margin}")
-    if per_pair < 1:
-        raise DataError(f"per_pair must be at least 1, got {per_pair}")
+    if not isinstance(margin, int | float) or isinstance(margin, bool) or not abs(margin) <= _MOST_MARGIN:
+        raise DataError(f"margin must be a number, got {short(margin)}")
+    if not _is_whole(per_pair) or per_pair < 1:
+        raise DataError(f"per_pair must be at least 1, got {short(per_pair)}")
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def _read_dataset(folder: str, columns: Sequence[str]) -> Table:
     """Columns of what a job has written, by its manifest."""
-    if not read_manifest(folder)["parts"]:
+    if not read_manifest(folder).parts:
         raise DataError(f"{folder} is empty: the job found nothing to write")
     return read_table(folder, columns)
 
 
 def _read_corpus(path: str) -> tuple[pa.Array, list[str], np.ndarray]:
     """The ids, texts and unit vectors of a corpus."""
-    manifest = {} if "*" in path or path.endswith(".parquet") else read_manifest(path)
-    settings = manifest.get("settings", {})
-    names = [manifest.get("id_column", ID), settings.get("text_column", TEXT), settings.get("embedding", "embedding")]
+    manifest = Manifest() if "*" in path or path.endswith(".parquet") else read_manifest(path)
+    settings = manifest.settings
+    names = [manifest.id_column or ID, settings.get("text_column", TEXT), settings.get("embedding", "embedding")]
     columns = read_table(path, names).columns
     ids, texts, vectors = (columns[name].combine_chunks() for name in names)
     if not pa.types.is_fixed_size_list(vectors.type) or vectors.null_count:

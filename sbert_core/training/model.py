@@ -1,6 +1,7 @@
 """The encoder while it is trained: texts in, vectors with gradients out."""
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import torch
@@ -11,6 +12,7 @@ from sbert_core.folder import EncoderParts
 from sbert_core.packed import PackedTransformer
 from sbert_core.static import StaticEmbedding
 from sbert_core.tokenization import TokenizedTexts
+from sbert_core.training.attack import TokenShift
 from sbert_core.training.packed import PackedTraining
 
 
@@ -28,6 +30,8 @@ class TrainedEncoder(nn.Module):
         self.device = device
         self.prompts: tuple[str, ...] = ()
         """Put before the texts of each view, one for each; or none at all."""
+        self.shift: TokenShift | None = None
+        """Added to the token embeddings."""
         self.to(device)
         self._packed: PackedTraining | None = None  # padded where it is None
         if isinstance(parts.body, StaticEmbedding):
@@ -39,9 +43,9 @@ class TrainedEncoder(nn.Module):
         elif checkpointing:
             parts.body.model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
 
-    def forward(self, views: Sequence[Sequence[str]]) -> list[Tensor]:
-        """Vectors (n, dim) of the texts of each view."""
-        prompts = self.prompts or ("",) * len(views)
+    def forward(self, views: Sequence[Sequence[str]], prompts: Sequence[str] = ()) -> list[Tensor]:
+        """Vectors (n, dim) of the texts of each view; `prompts` go before the encoder's own."""
+        prompts = prompts or self.prompts or ("",) * len(views)
         tokenizer = self.body.text_tokenizer
         texts = [prompt + text for prompt, view in zip(prompts, views, strict=True) for text in view]
         pooled = self._pool(tokenizer.tokenize(texts), [len(view) for view in views], prompts)
@@ -53,14 +57,34 @@ class TrainedEncoder(nn.Module):
     def _pool(self, tokenized: TokenizedTexts, sizes: list[int], prompts: Sequence[str]) -> list[Tensor]:
         if isinstance(self.body, StaticEmbedding):
             ids, starts = (torch.from_numpy(array).to(self.device) for array in (tokenized.ids, tokenized.starts))
-            return [self.body(ids.long(), starts)]
+            with self._shifted(None):
+                return [self.body(ids.long(), starts)]
         assert self.pooling is not None  # read_folder sees to it
         ids, mask = self._pad(tokenized)
-        tokens = (self._packed or self.body)(ids, mask).float()  # (all views, length, dim)
+        with self._shifted(mask):
+            tokens = (self._packed or self.body)(ids, mask).float()  # (all views, length, dim)
         return [
             self.pooling(part, own_mask, self.body.text_tokenizer.count_prompt_tokens(prompt) if prompt else 0)
             for part, own_mask, prompt in zip(tokens.split(sizes), mask.split(sizes), prompts, strict=True)
         ]
+
+    @contextlib.contextmanager
+    def _shifted(self, mask: Tensor | None) -> Iterator[None]:
+        if (shift := self.shift) is None:
+            yield
+            return
+
+        def add(module: nn.Module, inputs: object, output: Tensor) -> Tensor:
+            if mask is not None and output.shape[:2] != mask.shape:  # the start of a decoder that shares the table
+                return output
+            return shift(output, mask)
+
+        handles = [module.register_forward_hook(add) for module in token_embeddings(self)]
+        try:
+            yield
+        finally:
+            for handle in handles:
+                handle.remove()
 
     def _pad(self, tokenized: TokenizedTexts) -> tuple[Tensor, Tensor]:
         counts = tokenized.n_tokens
@@ -68,3 +92,12 @@ class TrainedEncoder(nn.Module):
         ids = np.full(mask.shape, self.body.pad_id, np.int64)
         ids[mask] = tokenized.ids
         return torch.from_numpy(ids).to(self.device), torch.from_numpy(mask.astype(np.int64)).to(self.device)
+
+
+def token_embeddings(encoder: TrainedEncoder) -> list[nn.Module]:
+    """The modules that look up the vectors of tokens; T5 has several with one weight, (vocabulary, dim)."""
+    body = encoder.body
+    if isinstance(body, StaticEmbedding):
+        return [body.embedding]
+    table = body.model.get_input_embeddings().weight
+    return [module for module in body.model.modules() if getattr(module, "weight", None) is table]

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from sbert_core.training.model import TrainedEncoder
 
 _KEYS = "key_encoder."
+_MOST_QUEUED = 10_000_000  # vectors, which are all in memory
 
 
 class MomentumContrast(Contriever):
@@ -28,6 +29,7 @@ class MomentumContrast(Contriever):
     those of a state dict loaded before the first batch are used from that batch on.
     """
 
+    queued = True
     truncatable = False  # the queue has one width
 
     def __init__(
@@ -42,8 +44,8 @@ class MomentumContrast(Contriever):
         queue_size: int = 8192,
     ) -> None:
         super().__init__(scale=scale, temperature=temperature, min_crop=min_crop, max_crop=max_crop)
-        if type(queue_size) is not int or queue_size < 1:
-            raise DataError(f"option 'queue_size' is {queue_size!r}: give a whole number of at least 1")
+        if type(queue_size) is not int or not 1 <= queue_size <= _MOST_QUEUED:
+            raise DataError(f"option 'queue_size' is {queue_size!r}: give a whole number from 1 to {_MOST_QUEUED:,}")
         self.momentum = check_between("momentum", momentum, 0, 1)
         self.queue: Tensor
         self.n_queued: Tensor
@@ -56,9 +58,10 @@ class MomentumContrast(Contriever):
     def embed(self, encoder: "TrainedEncoder", views: list[list[str]]) -> list[Tensor]:
         """Queries by the encoder that is trained, keys by its momentum copy."""
         queries, keys = views
+        prompts = encoder.prompts  # of both views, or none
         with torch.no_grad():
-            key_vectors = self._keys_of(encoder)([keys])
-        return [*encoder([queries]), *key_vectors]
+            key_vectors = self._keys_of(encoder)([keys], prompts[1:])
+        return [*encoder([queries], prompts[:1]), *key_vectors]
 
     def logits(self, vectors: list[Tensor]) -> Tensor:
         """S cos(q_i, x): (n, n + queued), the key of row i in column i."""
@@ -89,6 +92,8 @@ class MomentumContrast(Contriever):
     def _keys_of(self, encoder: "TrainedEncoder") -> "TrainedEncoder":
         if self.key_encoder is None:
             self.key_encoder = copy.deepcopy(encoder).requires_grad_(False)
+            self.key_encoder.shift = None  # an attack is on what is learned
+            self.key_encoder.prompts = ()  # those of a batch are handed over with it
             if self._loaded_keys:
                 self.key_encoder.load_state_dict(self._loaded_keys)
                 self._loaded_keys = {}

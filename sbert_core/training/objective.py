@@ -2,6 +2,7 @@
 
 import abc
 import math
+import sys
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Literal
 
@@ -12,6 +13,8 @@ from sbert_core.errors import DataError
 
 if TYPE_CHECKING:
     from sbert_core.training.model import TrainedEncoder
+
+_LARGEST = sys.float_info.max
 
 Labels = Literal["none", "class", "binary", "score", "vector"]
 
@@ -26,6 +29,7 @@ class Objective(nn.Module, abc.ABC):
     columns: tuple[int, int | None] = (2, 2)  # least and most text columns; None: any number
     labels: Labels = "none"
     distinct: bool = False  # every other row of a batch is a negative: no text twice in one batch
+    queued: bool = False  # keeps negatives of earlier batches: a batch of one row has some too
     grouped: bool = False  # wants several rows of each class in a batch
     truncatable: bool = True  # the loss means the same of the first few components of the vectors
 
@@ -86,4 +90,5 @@ def check_choice(option: str, value: str, choices: Collection[str]) -> str:
 
 
 def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    # A whole number of any length is compared, never turned into a float, which has a greatest one.
+    return type(value) in (int, float) and -_LARGEST <= value <= _LARGEST  # type: ignore[operator]

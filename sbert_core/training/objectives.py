@@ -46,8 +46,10 @@ _SIZES = ("dim", "n_classes")  # told by the encoder and the data, never by the 
 _MATRYOSHKA = ("matryoshka_dims", "matryoshka_weights")
 
 
-def make_objective(name: str, *, dim: int, classes: tuple[str, ...], options: dict[str, Any]) -> Objective:
-    """Makes the objective with this name for an encoder of `dim` dimensions.
+def make_objective(
+    name: str, *, dim: int, classes: tuple[str, ...], options: dict[str, Any], normalizes: bool = False
+) -> Objective:
+    """Makes the objective with this name for an encoder of `dim` dimensions, which `normalizes` its vectors or not.
 
     `classes` are those of the data's labels, `options` the objective's own; `matryoshka_dims` among them, and perhaps
     `matryoshka_weights`, let it learn truncated vectors too.
@@ -64,7 +66,8 @@ def make_objective(name: str, *, dim: int, classes: tuple[str, ...], options: di
     objective = kind(**{size: sizes[size] for size in _SIZES if size in wanted}, **own)
     if "matryoshka_dims" in options:
         weights = options.get("matryoshka_weights")
-        return Matryoshka(objective, dim=dim, dims=options["matryoshka_dims"], weights=weights)
+        dims = options["matryoshka_dims"]
+        return Matryoshka(objective, dim=dim, dims=dims, weights=weights, normalizes=normalizes)
     if "matryoshka_weights" in options:
         raise DataError(f"objective {name!r} has 'matryoshka_weights' without 'matryoshka_dims': give both or none")
     return objective
@@ -85,5 +88,5 @@ def _find(name: str) -> type[Objective]:
 
 
 def _closest(name: str, names: Iterable[str]) -> str:
-    close = difflib.get_close_matches(name, names, 1)
+    close = difflib.get_close_matches(str(name), names, 1)
     return f" (did you mean {close[0]!r}?)" if close else ""

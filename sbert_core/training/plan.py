@@ -2,23 +2,46 @@
 
 import dataclasses
 import difflib
-import types
-import typing
+import math
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal, Self, TypeVar, get_args
+from typing import Any, Literal, Self
 
 import yaml
 
 from sbert_core.errors import DataError
+from sbert_core.prompts import prompts_of_columns
+from sbert_core.training.attack import Attack
 from sbert_core.training.batches import Mixing
 from sbert_core.training.objectives import OBJECTIVES
+from sbert_core.training.plan_values import check_above_zero, check_choices, check_numbers, make_part
 from sbert_core.training.schedule import Schedule
-from sbert_core.training.step import Attack
+from sbert_core.training.tables import short
 
 DevTask = Literal["sts", "triplets", "pairs"]
 TrainPrecision = Literal["float32", "bfloat16", "float16"]
-Part = TypeVar("Part")
+
+_LARGE = 1_000_000_000  # no run has as many steps or rows
+# Least and most; above these a run would only end by running out of memory or time.
+_LIMITS = {
+    "epochs": (1, 100_000),
+    "max_steps": (1, _LARGE),
+    "batch_size": (1, _LARGE),
+    "accumulate": (1, _LARGE),
+    "attack_steps": (1, 1000),
+    "keep_layers": (1, 10_000),
+    "dense": (1, 65_536),
+    "max_tokens": (1, _LARGE),
+    "chunk_rows": (0, _LARGE),
+    "freeze": (0, 10_000),
+    "lora_rank": (0, 4096),
+    "evaluate_every": (0, _LARGE),
+    "checkpoint_every": (0, _LARGE),
+    "seed": (0, 2**32 - 1),
+    "warmup": (0, 1),
+    "rdrop": (0, 1e9),
+    "weight_decay": (0, 1e9),
+}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -33,7 +56,7 @@ class Source:
     where: dict[str, Any] = dataclasses.field(default_factory=dict)  # only rows with these values
     limit: int | None = None  # a random sample of this many rows
     options: dict[str, Any] = dataclasses.field(default_factory=dict)  # of the objective
-    prompts: tuple[str, ...] = ()  # put before the texts of each column
+    prompts: tuple[str, ...] = ()  # put before the texts of each column; none: the model's default prompt
     teacher: str | None = None  # who labels the rows: an encoder for distillation, else a cross-encoder
     hard_negatives: dict[str, Any] | None = None  # ranks, margin, per_pair; from: a folder that `mine` has filled
     augment: dict[str, Any] | None = None  # delete, swap, synonyms, probability, columns
@@ -44,6 +67,8 @@ class Source:
             close = difflib.get_close_matches(self.objective, OBJECTIVES, 1)
             hint = f"did you mean {close[0]}?" if close else f"use one of {', '.join(OBJECTIVES)}"
             raise DataError(f"there is no objective {self.objective!r}: {hint}")
+        check_numbers(self, {"limit": (1, _LARGE), "batch_size": (1, _LARGE)})
+        _check_range(self.label_range)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -57,9 +82,12 @@ class Dev:
     label_range: tuple[float, float] | None = None
     where: dict[str, Any] = dataclasses.field(default_factory=dict)
     limit: int | None = None
+    prompts: tuple[str, ...] = ()  # of each column; none: those of the model, as `evaluate` uses them
 
     def __post_init__(self) -> None:
-        _check_choices(self, task=DevTask)
+        check_choices(self, task=DevTask)
+        check_numbers(self, {"limit": (1, _LARGE)})
+        _check_range(self.label_range)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -70,6 +98,7 @@ class TrainPlan:
     output: str  # the folder of the trained model
     data: tuple[Source, ...]
     dev: Dev | None = None
+    prompts: dict[str, str] | None = None  # saved with the model, by name; None: those of the data sets
     pooling: str | None = None  # instead of the model's own: cls, mean, max ..., or several with commas
     decoder: bool = False  # T5: the first token of the decoder instead of the mean of the encoder's
     max_tokens: int | None = None
@@ -88,7 +117,7 @@ class TrainPlan:
     mixing: Mixing = "proportional"
     chunk_rows: int = 0  # rows embedded at once (GradCache), for batches larger than memory
     adversarial: Attack = "none"
-    epsilon: float | None = None  # None: by the kind of attack
+    epsilon: float | None = None  # length of the attack / that of a text's token embeddings; None: the default
     attack_steps: int = 3
     rdrop: float = 0.0
     precision: TrainPrecision = "float32"
@@ -104,31 +133,39 @@ class TrainPlan:
     def __post_init__(self) -> None:
         if not self.data:
             raise DataError("there is nothing to learn from: name at least one data set")
-        _check_choices(self, schedule=Schedule, mixing=Mixing, adversarial=Attack, precision=TrainPrecision)
-        for name in ("epochs", "batch_size", "accumulate", "attack_steps", "max_steps", "keep_layers", "dense"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise DataError(f"{name} must be at least 1, got {value}")
-        for name in ("chunk_rows", "rdrop", "freeze", "lora_rank", "evaluate_every", "checkpoint_every"):
-            if getattr(self, name) < 0:
-                raise DataError(f"{name} must not be negative, got {getattr(self, name)}")
-        if not 0 <= self.warmup <= 1 or not self.clip > 0:
-            raise DataError(f"warmup must be from 0 to 1 and clip above 0, got {self.warmup} and {self.clip}")
+        check_choices(self, schedule=Schedule, mixing=Mixing, adversarial=Attack, precision=TrainPrecision)
+        check_numbers(self, _LIMITS)
+        check_above_zero(self, "learning_rate", "epsilon")
+        if not self.clip > 0:
+            raise DataError(f"clip must be above 0, got {self.clip}")
         if self.chunk_rows and self.rdrop:
             raise DataError("rdrop compares two passes of a whole batch: leave chunk_rows out")
+        if self.evaluate_every and self.dev is None:
+            raise DataError(f"evaluate_every is {self.evaluate_every}, and there are no rows to score: add dev")
+        if self.epsilon is not None and self.adversarial == "none":
+            raise DataError(f"epsilon is {self.epsilon:g}, and there is no attack: add adversarial: fgsm, fgm or pgd")
+        for source in self.data:
+            kind, size = OBJECTIVES[source.objective], source.batch_size or self.batch_size
+            if kind.distinct and not kind.queued and size < 2:
+                raise DataError(
+                    f"batch_size is {size}, and {source.objective} takes the other rows of a batch as negatives: "
+                    "give at least 2"
+                )
+        if self.prompts is None:
+            prompts_of_columns([source.prompts for source in self.data])  # that they agree
 
     @classmethod
     def from_dict(cls, given: Mapping[str, Any], where: str = "the plan") -> Self:
         """Makes a plan of nested mappings, as in YAML; a key that is not known is an error."""
         given = dict(given)
-        sources = given.pop("data", ())
+        sources = _listed(given.pop("data", ()), where)
         dev = given.pop("dev", None)
-        return _make(
+        return make_part(
             cls,
             {
                 **given,
-                "data": tuple(_make(Source, each, f"{where}, data") for each in _listed(sources)),
-                "dev": None if dev is None else _make(Dev, dev, f"{where}, dev"),
+                "data": tuple(make_part(Source, each, f"{where}, data") for each in sources),
+                "dev": None if dev is None else make_part(Dev, dev, f"{where}, dev"),
             },
             where,
         )
@@ -148,56 +185,27 @@ class TrainPlan:
 
     def to_dict(self) -> dict[str, Any]:
         """The plan as JSON can say it."""
-        return dataclasses.asdict(self)
+        plain: dict[str, Any] = _plain(dataclasses.asdict(self))
+        return plain
 
 
-def _listed(value: Any) -> list[Any]:
-    return [value] if isinstance(value, Mapping) else list(value or ())
+def _listed(value: Any, where: str) -> list[Any]:
+    if isinstance(value, Mapping):
+        return [value]
+    if not isinstance(value, list | tuple | None):
+        raise DataError(f"{where}: data must be a data set or a list of them, got {short(value)}")
+    return list(value or ())
 
 
-def _make(kind: type[Part], given: Any, where: str) -> Part:
-    if not isinstance(given, Mapping):
-        raise DataError(f"{where}: expected names with values, got {given!r}")
-    fields = {field.name: field for field in dataclasses.fields(kind)}  # type: ignore[arg-type]
-    for name in given:
-        if name not in fields:
-            close = difflib.get_close_matches(str(name), fields, 1)
-            hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(fields)}"
-            raise DataError(f"{where}: {name!r} is not known: {hint}")
-    missing = [
-        name
-        for name, field in fields.items()
-        if name not in given and field.default is field.default_factory is dataclasses.MISSING
-    ]
-    if missing:
-        raise DataError(f"{where}: {missing[0]} is missing")
-    hints = typing.get_type_hints(kind)
-    return kind(**{name: _as_type(value, hints[name], f"{where}: {name}") for name, value in given.items()})
+def _check_range(label_range: tuple[float, float] | None) -> None:
+    if label_range is not None and not -math.inf < label_range[0] < label_range[1] < math.inf:
+        raise DataError(f"label_range must be two numbers, the lower first, got {list(label_range)}")
 
 
-def _as_type(value: Any, hint: Any, where: str) -> Any:
-    """A value from YAML as the type of its field; 2e-5 is text to YAML, and one column needs no list."""
-    options = get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
-    if value is None and type(None) in options:
-        return None
-    wanted = next(option for option in options if option is not type(None))
-    kind = typing.get_origin(wanted) or wanted
-    try:
-        if kind is tuple:
-            values = tuple(value) if isinstance(value, list | tuple) else (value,)
-            return tuple(map(float, values)) if float in get_args(wanted) else values
-        if kind in (int, float) and not isinstance(value, bool) and float(value) == kind(value):
-            return kind(value)
-    except (TypeError, ValueError):
-        pass
-    else:
-        if kind is Literal or (isinstance(value, kind) and kind not in (int, float)):
-            return value
-    names = {int: "a whole number", float: "a number", bool: "true or false", str: "text", dict: "names with values"}
-    raise DataError(f"{where} must be {names.get(kind, 'a list')}, got {value!r}")
-
-
-def _check_choices(plan: Any, **choices: Any) -> None:
-    for name, literal in choices.items():
-        if getattr(plan, name) not in get_args(literal):
-            raise DataError(f"{name} must be one of {', '.join(get_args(literal))}, got {getattr(plan, name)!r}")
+def _plain(value: Any) -> Any:
+    """A value from YAML, which also knows dates and keys that are not text, as JSON can say it."""
+    if isinstance(value, Mapping):
+        return {str(name): _plain(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(map(_plain, value))
+    return value if isinstance(value, str | int | float | None) else str(value)

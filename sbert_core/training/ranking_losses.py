@@ -84,8 +84,8 @@ class E5(MultipleNegatives):
 
         loss = mean over rows i of -log( exp(cos(q_i, p_i) / t) / sum over passages x of exp(cos(q_i, x) / t) )
 
-    t is 0.01 unless given. Hard negatives may follow in further columns. The texts have their prompts already
-    ("query: ", "passage: ").
+    t is 0.01 unless given. Hard negatives may follow in further columns. The data set's `prompts` ("query: ",
+    "passage: ") are put before the texts and saved with the model.
     """
 
     default_scale = 100.0

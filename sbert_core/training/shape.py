@@ -1,4 +1,4 @@
-"""The encoder that training begins with: other pooling, fewer layers, a layer more, parts that stay as they are."""
+"""The encoder that training begins with: other pooling or prompts, fewer layers, a layer more, frozen parts."""
 
 import dataclasses
 
@@ -6,6 +6,7 @@ from sbert_core.errors import ModelError
 from sbert_core.folder import EncoderParts
 from sbert_core.heads import Dense, Normalize
 from sbert_core.pooling import Pooling
+from sbert_core.prompts import DOCUMENT, prompts_of_columns
 from sbert_core.training.plan import TrainPlan
 from sbert_core.training.students import drop_layers, layers_of
 from sbert_core.transformer import Transformer
@@ -27,7 +28,17 @@ def shape_parts(parts: EncoderParts, plan: TrainPlan) -> EncoderParts:
     if plan.dense is not None:
         sized = [parts.body, *([parts.pooling] if parts.pooling else []), *heads]
         heads.append(Dense(sized[-1].dim, plan.dense))
-    return dataclasses.replace(parts, heads=(*heads, Normalize()) if normalizes else tuple(heads))
+    parts = dataclasses.replace(parts, heads=(*heads, Normalize()) if normalizes else tuple(heads))
+    return _name_prompts(parts, plan)
+
+
+def _name_prompts(parts: EncoderParts, plan: TrainPlan) -> EncoderParts:
+    """Puts the prompts of the plan next to the model's own; documents' is the default, so that corpora get it."""
+    given = prompts_of_columns([source.prompts for source in plan.data]) if plan.prompts is None else plan.prompts
+    default = parts.default_prompt_name
+    if DOCUMENT in given:
+        default = DOCUMENT if given[DOCUMENT] else None
+    return dataclasses.replace(parts, prompts={**parts.prompts, **given}, default_prompt_name=default)
 
 
 def freeze_layers(parts: EncoderParts, count: int) -> None:

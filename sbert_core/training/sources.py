@@ -12,6 +12,7 @@ from torch import Tensor
 from sbert_core.cross_encoder import CrossEncoder
 from sbert_core.encoder import SentenceEncoder
 from sbert_core.errors import DataError
+from sbert_core.manifest import MANIFEST
 from sbert_core.training.augmentation import Augmenter, delete_words, read_synonyms, replace_synonyms, swap_words
 from sbert_core.training.augsbert import label_pairs
 from sbert_core.training.batches import distinct_batches, grouped_batches, shuffled_batches
@@ -21,6 +22,7 @@ from sbert_core.training.objective import Objective
 from sbert_core.training.objectives import OBJECTIVES, make_objective
 from sbert_core.training.plan import Source
 from sbert_core.training.students import distillation_examples, margin_examples
+from sbert_core.training.tables import short
 
 _AUGMENTATIONS: dict[str, Callable[[Any], Any]] = {
     "delete": delete_words,
@@ -60,13 +62,19 @@ class PreparedSource:
 
 def prepare(source: Source, encoder: SentenceEncoder, batch_size: int, seed: int, progress: bool) -> PreparedSource:
     """Reads a data set and checks that its objective can learn from it; `encoder` is the model before training."""
+    augmenter = _make_augmenter(source)  # before the rows: its mistakes are told at once
     examples = _read(source, seed)
+    columns = len(examples.texts)
     if source.hard_negatives is not None:
         examples = _add_hard_negatives(source, encoder, examples, progress)
     if source.teacher is not None:
         examples = _ask_teacher(source, source.teacher, examples, progress)
     objective = make_objective(
-        source.objective, dim=encoder.dim, classes=examples.classes, options=dict(source.options)
+        source.objective,
+        dim=encoder.dim,
+        classes=examples.classes,
+        options=dict(source.options),
+        normalizes=encoder.normalizes,
     )
     least, most = objective.columns
     if len(examples.texts) < least or (most is not None and len(examples.texts) > most):
@@ -80,13 +88,15 @@ def prepare(source: Source, encoder: SentenceEncoder, batch_size: int, seed: int
             f"the vectors of {source.teacher or source.label} have {examples.labels.shape[1]} dimensions, the model "
             f"has {encoder.dim}: add `dense: {examples.labels.shape[1]}`, or reduce the teacher's"
         )
-    if source.prompts and len(source.prompts) != len(source.columns or examples.texts):
-        raise DataError(f"{source.file}: {len(source.prompts)} prompts for {len(examples.texts)} text columns")
-    return PreparedSource(source, examples, objective, _make_augmenter(source), source.batch_size or batch_size)
+    if source.prompts and len(source.prompts) not in (columns, len(examples.texts)):
+        raise DataError(f"{source.file}: {len(source.prompts)} prompts for {columns} text columns: give one for each")
+    if augmenter and any(column >= columns for column in augmenter.columns or ()):
+        raise DataError(f"augment: columns {list(augmenter.columns or ())}, and there are {columns}, counted from 0")
+    return PreparedSource(source, examples, objective, augmenter, source.batch_size or batch_size)
 
 
 def _read(source: Source, seed: int) -> Examples:
-    if (Path(source.file) / "_manifest.json").exists() and not source.columns:
+    if (Path(source.file) / MANIFEST).exists() and not source.columns:
         return examples_from_pairs(source.file)
     needs = OBJECTIVES[source.objective].labels
     kind = "margin" if source.objective == "margin_distillation" else needs
@@ -110,10 +120,12 @@ def _add_hard_negatives(source: Source, encoder: SentenceEncoder, examples: Exam
     unknown = options.keys() - {"from", "ranks", "margin", "per_pair"}
     if unknown:
         raise DataError(f"hard_negatives: {min(unknown)!r} is not known: use from, ranks, margin, per_pair")
-    if "ranks" in options:
+    if isinstance(options.get("ranks"), list):
         options["ranks"] = tuple(options["ranks"])
     mined = options.pop("from", None)
     if mined is not None:
+        if not isinstance(mined, str):
+            raise DataError(f"hard_negatives: from must be a folder that `mine` has filled, got {short(mined)}")
         return mine_hard_negatives(f"{mined}/embeddings", f"{mined}/neighbors", examples, **options)
     query, passage = [*source.prompts, None, None][:2]
     return hard_negatives(encoder, examples, prompts=(query, passage), progress=progress, **options)
@@ -137,8 +149,15 @@ def _make_augmenter(source: Source) -> Augmenter | None:
     unknown = given.keys() - _AUGMENTATIONS.keys()
     if unknown:
         raise DataError(f"augment: {min(unknown)!r} is not known: use {', '.join(_AUGMENTATIONS)}")
-    steps = tuple(_AUGMENTATIONS[name](value) for name, value in given.items())
-    return Augmenter(steps, probability, None if columns is None else tuple(columns))
+    if columns is not None and not (
+        isinstance(columns, list | tuple) and columns and all(type(column) is int and column >= 0 for column in columns)
+    ):
+        raise DataError(f"augment: columns must be a list of whole numbers, counted from 0, got {short(columns)}")
+    try:
+        steps = tuple(_AUGMENTATIONS[name](value) for name, value in given.items())
+        return Augmenter(steps, probability, None if columns is None else tuple(columns))
+    except DataError as error:
+        raise DataError(f"augment ({', '.join(map(str, given)) or 'nothing'}): {error}") from error
 
 
 def column_prompts(prompts: Sequence[str], views: int) -> tuple[str, ...]:

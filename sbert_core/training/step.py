@@ -3,22 +3,17 @@
 import contextlib
 import dataclasses
 from collections.abc import Iterator
-from typing import Literal, cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from sbert_core.errors import ModelError
-from sbert_core.static import StaticEmbedding
+from sbert_core.training.attack import DEFAULT_EPSILON, Attack, TokenShift
 from sbert_core.training.model import TrainedEncoder
 from sbert_core.training.objective import Objective
 from sbert_core.training.world import World
 
-Attack = Literal["none", "fgsm", "fgm", "pgd"]
 Views = list[list[str]]
-
-_EPSILONS = {"fgsm": 0.01, "fgm": 1.0, "pgd": 1.0}  # of each weight, of the table, of the table
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -27,7 +22,7 @@ class StepOptions:
 
     chunk_rows: int = 0  # rows embedded at once (GradCache); 0: the whole batch
     attack: Attack = "none"  # adversarial training on the token embeddings
-    epsilon: float | None = None  # how far an attack goes; None: by its kind
+    epsilon: float | None = None  # how far an attack goes, as a share of the length of a text's token embeddings
     attack_steps: int = 3  # pgd
     rdrop: float = 0.0  # weight of the agreement of two dropout passes; 0: one pass
     autocast: torch.dtype | None = None
@@ -48,9 +43,14 @@ class Step:
     ) -> float:
         """Backpropagates the loss of one global batch, and that of its attack, and returns the first."""
         factor = self._scale * (scaler.get_scale() if scaler else 1.0)
-        loss = self._backward(objective, views, labels, factor)
-        if self._options.attack != "none":
-            self._backward_attacked(objective, views, labels, factor)
+        if self._options.attack == "none":
+            return self._backward(objective, views, labels, factor)
+        self._encoder.shift = shift = TokenShift()
+        try:
+            loss = self._backward(objective, views, labels, factor)
+            self._backward_attacked(shift, objective, views, labels, factor)
+        finally:
+            self._encoder.shift = None
         return loss
 
     def _backward(self, objective: Objective, views: Views, labels: Tensor | None, factor: float) -> float:
@@ -79,9 +79,9 @@ class Step:
         chunks = [[view[at : at + size] for view in mine] for at in range(0, len(mine[0]), size)]
         states, parts = [], []
         with torch.no_grad():
-            for chunk in chunks:
+            for number, chunk in enumerate(chunks):
                 states.append(_random_state(self._encoder.device))
-                parts.append(self._embed(objective, chunk))
+                parts.append(self._embed(objective, chunk, number))
         leaves = [torch.cat(same).requires_grad_() for same in zip(*parts, strict=True)]
         loss = objective(self._share(leaves, rows), labels)
         (loss * factor).backward()
@@ -89,44 +89,40 @@ class Step:
         after = _random_state(self._encoder.device)
         for number, (chunk, state) in enumerate(zip(chunks, states, strict=True)):
             _set_random_state(state, self._encoder.device)
-            vectors = self._embed(objective, chunk)
+            vectors = self._embed(objective, chunk, number)
             own = slice(number * size, number * size + len(chunk[0]))
             pairs = [(v, g[own]) for v, g in zip(vectors, gradients, strict=True) if v.requires_grad]
             torch.autograd.backward([v for v, _ in pairs], [g for _, g in pairs])
         _set_random_state(after, self._encoder.device)
         return float(loss.detach())
 
-    def _backward_attacked(self, objective: Objective, views: Views, labels: Tensor | None, factor: float) -> None:
+    def _backward_attacked(
+        self, shift: TokenShift, objective: Objective, views: Views, labels: Tensor | None, factor: float
+    ) -> None:
         """Adds the gradient at token embeddings that are moved to where the loss is larger.
 
-        With g the gradient of the embedding table: FGSM moves it by epsilon * sign(g), FGM (Miyato et al. 2017) by
-        epsilon * g / |g|; PGD (Madry et al. 2018) takes several smaller FGM steps inside a ball of radius epsilon,
-        and only the last counts.
+        With x the token embeddings of a text and g their gradient: FGM (Miyato et al. 2017) moves them by
+        epsilon * |x| * g / |g|, FGSM along sign(g) by the same length; PGD (Madry et al. 2018) takes several smaller
+        FGM steps inside a ball of that radius, and only the last counts.
         """
-        table = token_table(self._encoder)
-        if table.grad is None:
-            raise ModelError("adversarial training moves the token embeddings, and they are frozen: freeze less")
-        how, epsilon = self._options.attack, self._options.epsilon
-        epsilon = _EPSILONS[how] if epsilon is None else epsilon
-        kept, gradient = table.detach().clone(), self._world.summed(table.grad)
-        if how == "pgd":
-            pace = 1.5 * epsilon / self._options.attack_steps  # enough to reach the border
+        how, radius = self._options.attack, self._options.epsilon or DEFAULT_EPSILON
+        steps = self._options.attack_steps if how == "pgd" else 1
+        pace = radius if steps == 1 else 1.5 * radius / steps  # enough to reach the border
+        was_training = objective.training
+        objective.eval()  # one that keeps vectors for later batches keeps those of the clean pass
+        try:
             with _put_aside(self._encoder, objective):
-                for _ in range(self._options.attack_steps - 1):
-                    _move(table, kept, gradient, pace, epsilon)
+                for _ in range(steps - 1):
+                    shift.move(False, pace, radius)
                     self._backward(objective, views, labels, factor)
-                    gradient = self._world.summed(table.grad)  # type: ignore[arg-type]  # it has one: see above
-                    table.grad = None
-            _move(table, kept, gradient, pace, epsilon)
-        else:
-            moves = gradient.sign() if how == "fgsm" else gradient / gradient.norm().clamp(min=1e-12)
-            with torch.no_grad():
-                table.add_(moves, alpha=epsilon)
-        self._backward(objective, views, labels, factor)
-        with torch.no_grad():
-            table.copy_(kept)
+            shift.move(how == "fgsm", pace, radius)
+            self._backward(objective, views, labels, factor)
+        finally:
+            objective.train(was_training)
 
-    def _embed(self, objective: Objective, views: Views) -> list[Tensor]:
+    def _embed(self, objective: Objective, views: Views, chunk: int = 0) -> list[Tensor]:
+        if self._encoder.shift is not None:
+            self._encoder.shift.chunk = chunk
         with torch.autocast(
             self._encoder.device.type, dtype=self._options.autocast, enabled=self._options.autocast is not None
         ):
@@ -149,20 +145,6 @@ def disagreement(objective: Objective, first: list[Tensor], second: list[Tensor]
         both = F.kl_div(left, right, reduction="batchmean", log_target=True)
         return (both + F.kl_div(right, left, reduction="batchmean", log_target=True)) / 2
     return torch.stack([(1 - F.cosine_similarity(a, b)).mean() for a, b in zip(first, second, strict=True)]).mean()
-
-
-def token_table(encoder: TrainedEncoder) -> nn.Parameter:
-    """The embeddings of tokens, (vocabulary, dim)."""
-    body = encoder.body
-    table = body.embedding if isinstance(body, StaticEmbedding) else body.model.get_input_embeddings()
-    return cast(nn.Parameter, table.weight)
-
-
-def _move(table: nn.Parameter, kept: Tensor, gradient: Tensor, pace: float, radius: float) -> None:
-    """Moves the table by `pace` along the gradient, but no further than `radius` from where it was."""
-    with torch.no_grad():
-        away = table - kept + gradient * (pace / gradient.norm().clamp(min=1e-12))
-        table.copy_(kept + away * (radius / away.norm().clamp(min=radius)))
 
 
 @contextlib.contextmanager

@@ -126,9 +126,9 @@ def teacher_vectors(
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
         vectors = encoder.encode(texts, progress=progress)
-        with tempfile.NamedTemporaryFile(dir=path.parent, suffix=".tmp", delete=False) as file:
-            np.save(file, vectors)
-        Path(file.name).replace(path)  # whole or not at all
+        with tempfile.TemporaryDirectory(dir=path.parent) as scratch:
+            np.save(f"{scratch}/{path.name}", vectors)
+            Path(scratch, path.name).replace(path)  # whole or not at all
         return vectors
     try:
         found = np.load(path, allow_pickle=False)

@@ -1,7 +1,6 @@
 """Columns of Parquet, JSONL, TSV and CSV files, each row with the place it comes from."""
 
 import bisect
-import csv
 import dataclasses
 import gzip
 import hashlib
@@ -9,21 +8,20 @@ import itertools
 import json
 import posixpath
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, BinaryIO
 
 import fsspec
 import pyarrow as pa
-import pyarrow.csv
 import pyarrow.parquet as pq
 
+from sbert_core.csv_format import read_csv
 from sbert_core.errors import DataError
-
-MANIFEST = "_manifest.json"
+from sbert_core.manifest import MANIFEST, Manifest, Part, parse_manifest
+from sbert_core.text_stream import BadFileError, TextFormat
 
 _SUFFIXES = (".parquet", ".jsonl", ".json", ".tsv", ".csv")
-_BLOCK_BYTES = 1 << 25  # a line of a text file must not be longer
-_UNREADABLE = (OSError, EOFError, UnicodeError, zlib.error, csv.Error, pa.ArrowException)
+_UNREADABLE = (OSError, EOFError, UnicodeError, zlib.error, BadFileError, pa.ArrowException)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -51,10 +49,13 @@ def read_table(path: str, columns: Sequence[str]) -> Table:
     its parts.
     """
     filesystem, files = find_files(path)
+    parts = _parts(filesystem, path)
     tables = []
     for file in files:
         with _open(filesystem, file) as stream:
-            tables.append(_read(stream, file, columns))
+            if file in parts:
+                _check_part(stream, file, parts[file])
+            tables.append(_read(filesystem, stream, file, columns))
     try:
         joined = pa.concat_tables(tables, promote_options="permissive")
     except pa.ArrowException as error:
@@ -67,21 +68,36 @@ def column_names(path: str) -> list[str]:
     """The names of the columns of the first file of `path`."""
     filesystem, files = find_files(path)
     with _open(filesystem, files[0]) as stream:
-        return _names(stream, files[0])
+        return _names(filesystem, stream, files[0])
 
 
-def read_manifest(folder: str) -> dict[str, Any]:
+def read_manifest(folder: str) -> Manifest:
     """The manifest of a job's dataset; one that is not there means the job did not finish."""
     try:
         filesystem, root = fsspec.core.url_to_fs(folder)
-        manifest: dict[str, Any] = json.loads(filesystem.cat(f"{root.rstrip('/')}/{MANIFEST}"))
+        content = filesystem.cat(f"{root.rstrip('/')}/{MANIFEST}")
     except FileNotFoundError as error:
         raise DataError(
             f"{folder} has no {MANIFEST}: the job that writes it has not finished, or it is not the dataset"
         ) from error
     except Exception as error:  # every filesystem raises its own
         raise DataError(f"{folder}/{MANIFEST} cannot be read: {error or type(error).__name__}") from error
-    return manifest
+    return parse_manifest(content, folder)
+
+
+def _parts(filesystem: Any, path: str) -> dict[str, Part]:
+    """The parts of a dataset by their files; none if `path` is not a dataset."""
+    root = fsspec.core.url_to_fs(path)[1].rstrip("/")
+    if not filesystem.exists(f"{root}/{MANIFEST}"):
+        return {}
+    return {f"{root}/{part.name}": part for part in read_manifest(path).parts}
+
+
+def _check_part(stream: BinaryIO, file: str, part: Part) -> None:
+    """A part must have the bytes that it was written with."""
+    if hashlib.file_digest(stream, "sha256").hexdigest() != part.sha256:  # type: ignore[arg-type]
+        raise DataError(f"{file} has changed since it was written: run the job that wrote it again")
+    stream.seek(0)
 
 
 def find_files(path: str) -> tuple[Any, list[str]]:
@@ -101,7 +117,7 @@ def find_files(path: str) -> tuple[Any, list[str]]:
     except Exception as error:  # every filesystem raises its own
         raise DataError(f"cannot look for data at {path}: {error or type(error).__name__}") from error
     if parts and path:
-        files = [f"{root}/{part['name']}" for part in read_manifest(path)["parts"]]
+        files = list(_parts(filesystem, path))
     if not files:
         raise DataError(f"there is no data at {path!r}: expected a file, a folder or a glob of {', '.join(_SUFFIXES)}")
     return filesystem, files
@@ -134,7 +150,7 @@ def _open(filesystem: Any, file: str) -> BinaryIO:
     return gzip.GzipFile(fileobj=stream) if file.endswith(".gz") else stream  # type: ignore[return-value]
 
 
-def _names(stream: BinaryIO, file: str) -> list[str]:
+def _names(filesystem: Any, stream: BinaryIO, file: str) -> list[str]:
     try:
         match _suffix(file):
             case ".parquet":
@@ -142,7 +158,7 @@ def _names(stream: BinaryIO, file: str) -> list[str]:
             case ".jsonl" | ".json":
                 names = list(dict.fromkeys(name for row in _json_rows(stream, file) for name in row))
             case ".tsv" | ".csv":
-                names = _header(stream, file)
+                names = next(_read_separated(filesystem, file)).schema.names
             case _:
                 raise DataError(f"{file} has no suffix that says what it is: expected {', '.join(_SUFFIXES)}")
     except _UNREADABLE as error:
@@ -150,17 +166,18 @@ def _names(stream: BinaryIO, file: str) -> list[str]:
     return names
 
 
-def _read(stream: BinaryIO, file: str, columns: Sequence[str]) -> pa.Table:
+def _read(filesystem: Any, stream: BinaryIO, file: str, columns: Sequence[str]) -> pa.Table:
     if _suffix(file) in (".jsonl", ".json"):
         return _read_json(stream, file, columns)
-    names = _names(stream, file)
+    names = _names(filesystem, stream, file)
     _check_columns(file, columns, names)
     try:
-        stream.seek(0)
         if _suffix(file) == ".parquet":
-            table = pq.read_table(stream, columns=list(columns))
+            stream.seek(0)
+            table = pq.read_table(stream, columns=list(columns), page_checksum_verification=True)
         else:
-            table = _read_separated(stream, file, columns)
+            batches = [batch.select(list(columns)) for batch in _read_separated(filesystem, file)]
+            table = pa.Table.from_batches(batches)
     except _UNREADABLE as error:
         raise _unreadable(file, error) from error
     plain = [
@@ -179,24 +196,14 @@ def _check_columns(file: str, columns: Sequence[str], names: list[str]) -> None:
         raise DataError(f"{file} has two columns {twice!r}: rename one of them")
 
 
-def _header(stream: BinaryIO, file: str) -> list[str]:
-    line = stream.readline().decode("utf-8-sig").rstrip("\r\n")
-    if not line:
+def _read_separated(filesystem: Any, file: str) -> Iterator[pa.RecordBatch]:
+    """CSV and TSV as the jobs read them: sentences have quotation marks of their own, so TSV has no quotes."""
+    batches = read_csv(lambda: _open(filesystem, file), TextFormat(), tabs=_suffix(file) == ".tsv")
+    first = next(batches, None)
+    if first is None:
         raise DataError(f"{file} is empty: expected a line with the names of the columns")
-    return line.split("\t") if _suffix(file) == ".tsv" else next(csv.reader([line]))
-
-
-def _read_separated(stream: BinaryIO, file: str, columns: Sequence[str]) -> pa.Table:
-    """Every column as text: guessing types would turn the class 007 into 7."""
-    tabs = _suffix(file) == ".tsv"
-    # Sentences have quotation marks of their own, and TSV files of sentences are written without escaping them.
-    parse = pa.csv.ParseOptions(
-        delimiter="\t" if tabs else ",", quote_char=False if tabs else '"', newlines_in_values=not tabs
-    )
-    convert = pa.csv.ConvertOptions(
-        column_types=dict.fromkeys(columns, pa.string()), include_columns=list(columns), strings_can_be_null=False
-    )
-    return pa.csv.read_csv(stream, pa.csv.ReadOptions(block_size=_BLOCK_BYTES), parse, convert)
+    yield first
+    yield from batches
 
 
 def _json_rows(stream: BinaryIO, file: str) -> list[dict[str, Any]]:

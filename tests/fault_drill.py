@@ -1,0 +1,198 @@
+"""The drill of faults: what its exercises share.
+
+An exercise is a function of a seed and an empty folder. It does something bad to a job or to its files and returns a
+`Record`; what went wrong is in `Record.failures`. `tests/test_faults.py` runs a few of each, `benchmarks/faults.py`
+many.
+"""
+
+import contextlib
+import dataclasses
+import functools
+import io
+import time
+import traceback
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from unittest import mock
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pipelines import embed, search
+from pipelines.cli import main
+from tests.fake_encoder import load_fake
+from transforms import corpus, neighbors
+from transforms.dataset import check_content
+from transforms.encode import EncodeSentences
+
+NOT_COMPARED = ("_run.json", "report.html")  # they tell how long a run took
+PROGRESS = ("embed: ", "mine: ", "cluster: ", "verify: ", "[")  # run: [1/4] embed
+HANG_SECONDS = 180.0
+ROWS = 120
+MINE = ["--top_k", "6", "--min_score", "0.5", "--block_rows", "30"]
+CLUSTER = ["--algorithm", "kmeans", "--k", "4", "--block_rows", "30"]
+
+
+@dataclasses.dataclass
+class Record:
+    """What an exercise did, and what it found."""
+
+    exercise: str
+    seed: int
+    done: str = ""  # what was done to whom
+    exit_code: int | None = None
+    seconds: float = 0.0
+    failures: list[str] = dataclasses.field(default_factory=list)
+
+    def require(self, condition: object, failure: str) -> bool:
+        """Notes a failure unless the condition holds."""
+        if not condition:
+            self.failures.append(failure)
+        return bool(condition)
+
+
+@dataclasses.dataclass(frozen=True)
+class Outcome:
+    """How a command ended."""
+
+    code: int | None  # None: an exception came out of it, or it did not end
+    output: str
+    errors: str
+    seconds: float = 0.0
+
+    @property
+    def lines(self) -> list[str]:
+        """What it wrote to standard error besides progress."""
+        return [line for line in self.errors.splitlines() if line.strip() and not line.startswith(PROGRESS)]
+
+    def faults(self, *codes: int) -> list[str]:
+        """What is wrong with it if it may end with these codes: 0 silently, others with one line."""
+        told = f"exit code {self.code}: {self.errors[-300:]!r}"
+        if self.code not in codes:
+            return [told]
+        lines = [line for line in self.lines if "warning:" not in line]
+        if "Traceback" in self.errors or len(lines) != (self.code != 0):
+            return [told]
+        return []
+
+
+def forget_what_was_read() -> None:
+    """Empties the caches of this process: the next command sees files as a new process would."""
+    check_content.cache_clear()
+    corpus._all_ranks.cache_clear()
+    corpus.sorted_ids.cache_clear()
+    neighbors._cache.clear()
+
+
+def _make_query_encode(options, corpus) -> EncodeSentences:
+    return EncodeSentences(model="fake", text_column=options.text_column, load=load_fake)
+
+
+def run_here(*arguments: str, fake: bool = True) -> Outcome:
+    """Runs a command in this process, with the fake encoder unless told otherwise."""
+    forget_what_was_read()
+    output, errors = io.StringIO(), io.StringIO()
+    start = time.perf_counter()
+    with contextlib.ExitStack() as stack:
+        if fake:
+            make = functools.partial(embed.make_encode, load=load_fake)
+            stack.enter_context(mock.patch.object(embed, "make_encode", make))
+            stack.enter_context(mock.patch.object(search, "_make_encode", _make_query_encode))
+        stack.enter_context(contextlib.redirect_stdout(output))
+        stack.enter_context(contextlib.redirect_stderr(errors))
+        try:
+            code: int | None = main([str(argument) for argument in arguments])
+        except SystemExit as stopped:  # argparse refuses a flag
+            code = stopped.code if isinstance(stopped.code, int) else 2
+        except Exception:  # what a user would see as a traceback
+            code = None
+            errors.write(traceback.format_exc())
+    return Outcome(code, output.getvalue(), errors.getvalue(), time.perf_counter() - start)
+
+
+def contents(output: Path) -> dict[str, bytes]:
+    """Every file of a result that does not tell how long it took."""
+    files = [path for path in output.rglob("*") if path.is_file() and path.name not in NOT_COMPARED]
+    return {str(path.relative_to(output)): path.read_bytes() for path in files}
+
+
+def difference(found: dict[str, bytes], expected: dict[str, bytes]) -> str:
+    """The names of files that differ; empty if none does."""
+    names = sorted(name for name in found.keys() | expected.keys() if found.get(name) != expected.get(name))
+    return ", ".join(names[:4])
+
+
+def write_corpus(folder: Path, rows: int = ROWS, shards: int = 2) -> Path:
+    """A corpus with a row that is rejected."""
+    folder.mkdir(parents=True)
+    texts: list[str | None] = [f"ticket {row} " + "again " * (row % 9) for row in range(rows)]
+    texts[7] = None
+    table = pa.table(
+        {"id": [f"r{row:04}" for row in range(rows)], "text": texts, "topic": [row % 3 for row in range(rows)]}
+    )
+    size = -(-rows // shards)
+    for shard in range(shards):
+        pq.write_table(table.slice(shard * size, size), folder / f"part-{shard}.parquet")
+    return folder
+
+
+def commands(source: Path, out: Path) -> dict[str, list[str]]:
+    """The commands that make an output, by the datasets that each writes."""
+    return {
+        "embed": ["embed", "--input", str(source), "--output", str(out), "--slice_rows", "30"],
+        "mine": ["mine", "--input", f"{out}/embeddings", "--output", str(out), *MINE],
+        "cluster": ["cluster", "--input", str(out), "--output", str(out), *CLUSTER],
+    }
+
+
+WRITTEN_BY = {
+    "embeddings": "embed",
+    "rejected": "embed",
+    "neighbors": "mine",
+    "pairs": "mine",
+    "duplicates": "mine",
+    "clusters": "cluster",
+}
+
+
+@functools.cache
+def finished(folder: Path) -> tuple[Path, Path]:
+    """A corpus and the output of all jobs on it, made once below a folder."""
+    source, out = write_corpus(folder / "in"), folder / "out"
+    for arguments in commands(source, out).values():
+        outcome = run_here(*arguments)
+        assert outcome.code == 0, outcome.errors
+    return source, out
+
+
+@contextlib.contextmanager
+def timed(record: Record) -> Iterator[Record]:
+    """Measures an exercise; one that is too slow hangs."""
+    start = time.perf_counter()
+    yield record
+    record.seconds = round(time.perf_counter() - start, 2)
+    record.require(record.seconds < HANG_SECONDS, f"it took {record.seconds} s")
+
+
+def check_verify(record: Record, out: Path, whole: bool) -> None:
+    """Verify passes on an output that is whole, and fails on one that is not."""
+    outcome = run_here("verify", str(out))
+    record.failures += [f"verify: {fault}" for fault in outcome.faults(0 if whole else 1)]
+
+
+def repair(record: Record, arguments: Sequence[str], out: Path, expected: dict[str, bytes]) -> None:
+    """The same command ends well and gives the expected bytes."""
+    outcome = run_here(*arguments)
+    record.failures += [f"{arguments[0]} again: {fault}" for fault in outcome.faults(0)]
+    differs = difference(contents(out), expected)
+    record.require(not differs, f"after {arguments[0]} again these files differ: {differs}")
+
+
+def readers(out: Path, elsewhere: Path) -> dict[str, list[str]]:
+    """Commands that read an output and write to another place."""
+    return {
+        "mine": ["mine", "--input", f"{out}/embeddings", "--output", f"{elsewhere}/mine", *MINE],
+        "cluster": ["cluster", "--input", str(out), "--output", f"{elsewhere}/cluster", *CLUSTER],
+        "graph": ["cluster", "--input", str(out), "--output", f"{elsewhere}/graph"],
+        "report": ["report", "--input", str(out), "--output", f"{elsewhere}/report/report.html"],
+    }
