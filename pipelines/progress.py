@@ -1,22 +1,18 @@
 """What a person sees while a local job runs."""
 
-import sys
 import threading
-import time
 from collections.abc import Callable
 from types import TracebackType
 from typing import Any
 
-from tqdm import tqdm
-
+from sbert_core.progress import ProgressBar
 from transforms.files import list_folder
 
 _POLL_SECONDS = 0.5
-_LOG_SECONDS = 15.0
 
 
 class Progress:
-    """Watches a folder fill with files: a bar on a terminal, a line now and then elsewhere.
+    """Watches a folder fill with files.
 
     `expected` maps the key of each file to how many units of work it stands for; `key` gives the key of a file name.
     """
@@ -57,18 +53,8 @@ class Progress:
         return sum(units for key, units in self._expected.items() if key in found)
 
     def _watch(self) -> None:
-        first, logged, start = self.done(), time.monotonic(), time.monotonic()
-        terminal = sys.stderr.isatty()
-        looks = {"unit": f" {self._unit}", "unit_scale": True, "desc": self._label, "disable": not terminal}
-        with tqdm(total=self._total, initial=first, **looks) as bar:
+        with ProgressBar(self._label, self._total, self._unit, done=self.done()) as bar:
             running = True
             while running:
                 running = not self._stop.wait(_POLL_SECONDS)
-                done = self.done()
-                bar.update(done - bar.n if terminal else 0)
-                if not terminal and time.monotonic() - logged > _LOG_SECONDS:
-                    logged = time.monotonic()
-                    speed = (done - first) / (logged - start)
-                    left = f", {(self._total - done) / speed:.0f} s left" if speed else ""
-                    line = f"{self._label}: {done:,} of {self._total:,} {self._unit}, {speed:,.0f} {self._unit}/s{left}"
-                    print(line, file=sys.stderr, flush=True)
+                bar.advance_to(self.done())

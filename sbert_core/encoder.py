@@ -9,7 +9,6 @@ from typing import Literal, get_args, overload
 
 import numpy as np
 import torch
-from tqdm.auto import tqdm
 
 from sbert_core.errors import ModelError, TextError
 from sbert_core.fingerprint import fingerprint
@@ -18,6 +17,7 @@ from sbert_core.forward import Forward, PackedForward, PaddedForward, StaticForw
 from sbert_core.heads import Normalize
 from sbert_core.int8 import int8_linear
 from sbert_core.packed import PackedTransformer, float_linear
+from sbert_core.progress import ProgressBar
 from sbert_core.prompts import document_prompt, query_prompt
 from sbert_core.quantization import OutputPrecision, quantize
 from sbert_core.safety import refuse_damage
@@ -239,7 +239,7 @@ class SentenceEncoder:
         order = order[: np.count_nonzero(tokenized.n_tokens)]  # a text without tokens keeps the zero vector
         n_tokens, starts = tokenized.n_tokens[order], tokenized.starts[order]
         start = 0
-        with tqdm(total=len(order), unit="text", desc="encode", disable=not progress) as bar:
+        with ProgressBar("encode", len(order), "texts", disable=not progress) as bar:
             while start < len(order):
                 stop = batch_end(n_tokens, start, self._batch_tokens, self._forward.pads)
                 spans = zip(starts[start:stop], n_tokens[start:stop], strict=True)
@@ -254,7 +254,7 @@ class SentenceEncoder:
                     torch.cuda.empty_cache()
                     continue
                 output[order[start:stop]] = vectors.cpu().numpy()
-                bar.update(stop - start)
+                bar.advance(stop - start)
                 start = stop
         return output
 

@@ -219,11 +219,12 @@ def test_output_precision(encoder, sentences):
     assert encoder.encode(sentences, output_precision="ubinary").shape == (len(sentences), 4)
 
 
-def test_progress_bar(encoder, sentences, capsys):
+def test_progress(encoder, sentences, capsys, monkeypatch):
+    monkeypatch.setattr("sbert_core.progress.LINE_SECONDS", 0)
     encoder.encode(sentences)
     assert capsys.readouterr().err == ""
     encoder.encode(sentences, progress=True)
-    assert "encode" in capsys.readouterr().err
+    assert "encode: " in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

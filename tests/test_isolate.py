@@ -223,17 +223,24 @@ def test_a_vector_that_is_not_finite_once(command, tmp_path):
     assert read_output(tmp_path / "out")["text"].to_pylist() == ["one", "bad", "two"]
 
 
-def test_a_model_that_gives_nan_is_refused_before_work(tmp_path, capsys):
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        (NAN, "has numbers that are not finite: its weights are damaged"),
+        (1e30, "gives vectors that are not finite: check its weights"),
+    ],
+)
+def test_a_model_that_gives_nan_is_refused_before_work(tmp_path, capsys, value, message):
     """Real weights: a folder whose model is spoiled."""
     from safetensors.torch import load_file, save_file
 
     model = make_transformer(tmp_path / "model")
     (path,) = model.rglob("*.safetensors")
     weights = load_file(path)
-    save_file({name: torch.full_like(value, NAN) for name, value in weights.items()}, path, {"format": "pt"})
+    save_file({name: torch.full_like(weight, value) for name, weight in weights.items()}, path, {"format": "pt"})
     pattern = write_shards(tmp_path / "in", make_table(5), 1)
     assert main(["embed", "--input", pattern, "--output", str(tmp_path / "out"), "--model", str(model)]) == 2
-    assert "gives vectors that are not finite: check its weights" in capsys.readouterr().err
+    assert message in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
 
 

@@ -99,11 +99,20 @@ def test_lines_of_text(tmp_path, embed):
 
 
 def test_json_lines(tmp_path, embed):
-    lines = [b'{"id": "a", "text": "nul \\u0000 \\ud83d\\ude00\\n"}', b'{"id": "b", "text": "\xff"}', b'{"id": "c"}']
+    lines = [b'{"id": "a", "text": "nul \\u0000 \\ud83d\\ude00\\n"}', b'{"id": "c"}']
     (tmp_path / "odd.jsonl").write_bytes(b"\n".join(lines))
     embedded, rejected = embed(tmp_path / "odd.jsonl")
     assert {name: row["text"] for name, row in embedded.items()} == {"a": "nul \x00 😀\n"}
-    assert rejected == {"b": "text is not valid UTF-8: invalid start byte at byte 0", "c": "text is null"}
+    assert rejected == {"c": "text is null"}
+
+
+def test_json_in_another_encoding_is_refused_before_work_begins(tmp_path, model, capsys):
+    """Which bytes belong to which row cannot be told then, and rows must not vanish into rejected/ one by one."""
+    (tmp_path / "odd.jsonl").write_bytes(b'{"text": "the fox"}\n{"text": "\xff"}\n')
+    output = tmp_path / "out"
+    assert main(["embed", "--input", str(tmp_path / "odd.jsonl"), "--output", str(output), "--model", model]) == 2
+    assert "line 2 is not valid UTF-8: see --encoding" in capsys.readouterr().err
+    assert not output.exists()
 
 
 def test_a_lone_surrogate_in_json_is_told_before_work_begins(tmp_path, model, capsys):

@@ -161,7 +161,7 @@ def test_an_output_that_cannot_be_made_is_told(place, tmp_path, capsys):
     (tmp_path / "plan.yaml").write_text(yaml.safe_dump(plan_of(place)))
     code = main(["train", "--config", str(tmp_path / "plan.yaml"), "--output", str(tmp_path / "file" / "out")])
     assert code == 2
-    assert "cannot be written" in capsys.readouterr().err
+    assert "cannot write to" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("content", ["", "[]", "{}", "{", "\0"])
@@ -183,7 +183,7 @@ def test_a_seed_of_a_cross_encoder(place, tmp_path, capsys):
     flags = ["--model", str(place / "model"), "--data", str(place / "pairs.parquet"), "--columns", "a,b"]
     flags += ["--label", "score", "--cross_encoder", "score", "--output", str(tmp_path / "out"), "--seed", "-1"]
     assert main(["train", *flags]) == 2
-    assert "seed must not be negative, got -1" in capsys.readouterr().err
+    assert "--seed must be at least 0, got -1" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
 
 

@@ -57,7 +57,7 @@ def local_graph(options: EmbedOptions):
 
 
 def dataflow_job(options: EmbedOptions):
-    root = embed._wire(options, DATAFLOW, embed.make_encode(options, load=load_fake), [], "fake")
+    root = embed._wire(options, DATAFLOW, embed.make_encode(options, load=load_fake), [], FakeEncoder(), [])
     return root.run().job
 
 
@@ -86,7 +86,7 @@ def test_a_gpu_is_for_one_process():
 def test_experiments_of_the_user_are_kept():
     options = make_options(accelerator=GPU)
     encode = embed.make_encode(options, load=load_fake)
-    root = embed._wire(options, [*DATAFLOW, "--experiments=enable_data_sampling"], encode, [], "fake")
+    root = embed._wire(options, [*DATAFLOW, "--experiments=enable_data_sampling"], encode, [], FakeEncoder(), [])
     assert {"enable_data_sampling", "no_use_multiple_sdk_containers"} <= set(
         root._options.view_as(DebugOptions).experiments
     )

@@ -240,7 +240,9 @@ def test_the_tally_of_blocks_is_that_of_all_rows():
     centers = Centers(np.zeros((5, 3), np.float32), np.bincount(labels[labels >= 0]))
     everything = Rows(labels, ranks, cosines, vectors)
     tallies = [
-        tally_block(Part(str(rows[0]), "", len(rows)), everything[rows], labels[rows].tolist(), centers, 4000)
+        tally_block(
+            Part(name=str(rows[0]), rows=len(rows), sha256=""), everything[rows], labels[rows].tolist(), centers, 4000
+        )
         for rows in np.array_split(rng.permutation(4000), 7)
     ]
     found = join_tallies([join_tallies(tallies[4:]), *tallies[:4]])

@@ -11,11 +11,11 @@ import sklearn.metrics
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from tqdm.auto import tqdm
 
 from sbert_core.cross_encoder import CrossEncoder
 from sbert_core.cross_folder import check_target
 from sbert_core.errors import DataError
+from sbert_core.progress import ProgressBar
 from sbert_core.training.batches import by_length
 from sbert_core.training.examples import Examples
 from sbert_core.training.schedule import learning_rate_factor, make_optimizer
@@ -125,7 +125,7 @@ class _Run:
         best: float | None = None
         kept: dict[str, Tensor] = {}
         reports = []
-        with tqdm(total=total, unit="step", desc="cross-encoder", disable=not progress) as bar:
+        with ProgressBar("cross-encoder", total, "steps", disable=not progress) as bar:
             for batches in plan:
                 report = {"loss": self._epoch(batches, total, math.ceil(warmup * total), bar)}
                 if dev is not None:
@@ -133,13 +133,12 @@ class _Run:
                     if best is None or report[metric] > best:
                         best = report[metric]
                         kept = {name: weight.cpu().clone() for name, weight in self.encoder.model.state_dict().items()}
-                    bar.set_postfix({metric: f"{report[metric]:.4f}"})
                 reports.append(report)
         if kept:
             self.encoder.model.load_state_dict(kept)
         return {"steps": total, "metric": metric, "best": best, "epochs": reports}
 
-    def _epoch(self, batches: list[np.ndarray], total: int, warmup_steps: int, bar: tqdm) -> float:
+    def _epoch(self, batches: list[np.ndarray], total: int, warmup_steps: int, bar: ProgressBar) -> float:
         self.encoder.model.train()
         losses = []
         for rows in batches:
@@ -158,8 +157,7 @@ class _Run:
             self.optimizer.step()
             self.step += 1
             losses.append(value * len(rows))
-            bar.update()
-            bar.set_postfix(loss=f"{value:.4f}", refresh=False)
+            bar.advance(status=f"loss {value:.4f}")
         self.encoder.model.eval()
         return sum(losses) / len(self.pairs)
 

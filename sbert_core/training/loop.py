@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import torch
 from torch import nn
-from tqdm.auto import tqdm
 
 from sbert_core.encoder import SentenceEncoder, choose_device
 from sbert_core.errors import DataError, JobError, ModelError
 from sbert_core.folder import EncoderParts, read_folder
+from sbert_core.progress import ProgressBar
 from sbert_core.source import find_model
 from sbert_core.training.batches import mixed_steps
 from sbert_core.training.card import write_card
@@ -93,11 +93,10 @@ class _Run:
         if state is None and dev is not None:
             self.folder.log(step=0, dev=best["before"])
         done, loss = (state["step"], state["loss"]) if state else (0, math.nan)
-        with tqdm(total=len(turns), initial=done, unit="step", desc="train", disable=not self.progress) as bar:
+        with ProgressBar("train", len(turns), "steps", done=done, disable=not self.progress) as bar:
             for step, turn in enumerate(turns[done:], done + 1):
                 loss = learning.step(step, len(turns), turn)
-                bar.update()
-                bar.set_postfix(loss=f"{loss:.4f}", refresh=False)
+                bar.advance(status=f"loss {loss:.4f}")
                 if step % _LOG_EVERY == 0 or step == len(turns):
                     self.folder.log(step=step, epoch=turn.epoch, loss=loss, learning_rate=learning.rate)
                 due = turn.ends_epoch if not plan.evaluate_every else step % plan.evaluate_every == 0
