@@ -227,7 +227,7 @@ def test_a_vector_that_is_not_finite_once(command, tmp_path):
     ("value", "message"),
     [
         (NAN, "has numbers that are not finite: its weights are damaged"),
-        (1e30, "gives vectors that are not finite: check its weights"),
+        (1e30, "gives a vector that is not finite: its weights are damaged"),
     ],
 )
 def test_a_model_that_gives_nan_is_refused_before_work(tmp_path, capsys, value, message):
