@@ -21,7 +21,11 @@ setup: $(READY) ## make .venv with everything in it
 
 .PHONY: test
 test: $(READY) ## run the tests, in two processes
-	HF_HUB_OFFLINE=1 $(BIN)/python -m pytest -n 2 --dist loadfile $(PYTEST_ARGS)
+	HF_HUB_OFFLINE=1 $(BIN)/python -m pytest -n 2 --dist loadfile -m "not engines" $(PYTEST_ARGS)
+
+.PHONY: fast
+fast: $(READY) ## run the tests that take no time, in under a minute
+	HF_HUB_OFFLINE=1 $(BIN)/python -m pytest -n 2 --dist loadfile -m "not engines and not slow" $(PYTEST_ARGS)
 
 .PHONY: demo
 demo: $(READY) ## run all jobs on the corpus in demo/sentences and say where the report is
@@ -51,7 +55,7 @@ bench: $(READY) ## measure what the README claims: make bench DATA=folder
 
 .PHONY: engines
 engines: $(READY) ## prove the jobs on every engine at hand and write the table in docs/operating.md
-	HF_HUB_OFFLINE=1 ENGINES_RECORD=benchmarks/results/engines.json $(BIN)/python -m pytest tests/test_engines.py
+	HF_HUB_OFFLINE=1 ENGINES_RECORD=benchmarks/results/engines.json $(BIN)/python -m pytest -m engines tests/test_engines.py
 	$(BIN)/python -m benchmarks.engines
 
 .PHONY: faults

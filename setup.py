@@ -16,8 +16,8 @@ setup(
     long_description_content_type="text/markdown",
     license="Apache-2.0",
     python_requires=">=3.11",
-    packages=find_packages(include=["sbert_core*", "transforms*", "pipelines*"]),
-    package_data={"sbert_core": ["report*"]},
+    packages=find_packages(include=["sbert_beam*", "sbert_core*", "transforms*", "pipelines*"]),
+    package_data={"sbert_core.report": ["*.css", "*.js", "*.j2"]},
     entry_points={"console_scripts": ["sbert-beam = pipelines.__main__:command"]},
     install_requires=[
         "apache-beam>=2.70",

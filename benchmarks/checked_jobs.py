@@ -16,10 +16,10 @@ from pipelines.cluster_options import ClusterOptions
 from pipelines.embed_options import EmbedOptions
 from pipelines.mine_options import MineOptions
 from pipelines.search_options import SearchOptions
-from sbert_core import SentenceEncoder
-from sbert_core.folder import EncoderParts
-from sbert_core.heads import Normalize
-from sbert_core.static import StaticEmbedding
+from sbert_beam import SentenceEncoder
+from sbert_core.encoder.heads import Normalize
+from sbert_core.encoder.model_folder import EncoderParts
+from sbert_core.encoder.static_embedding import StaticEmbedding
 
 DIM = 384
 SIZES = (20_000, 50_000, 100_000)

@@ -36,9 +36,10 @@ from pipelines import report, verify
 from pipelines.cli import main as command
 from pipelines.report_options import ReportOptions
 from pipelines.verify_options import VerifyOptions
-from transforms import dataset, tasks
-from transforms.dataset import read_manifest
-from transforms.write import one_batch, write_parquet
+from transforms.dataset import published as dataset
+from transforms.dataset import slices as tasks
+from transforms.dataset.published import read_manifest
+from transforms.dataset.write_parts import one_batch, write_parquet
 
 MODEL_ROWS = 2_000  # of the embed job with the default model
 CLUSTER_ROWS = 5_000  # of the cluster and the report job

@@ -27,9 +27,9 @@ from sklearn.cluster import KMeans
 from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
 
 from benchmarks.measure import machine, measure_sections, memory_mib
-from sbert_core import SentenceEncoder, find_neighbors
-from sbert_core.communities import drop_small, find_groups
-from sbert_core.graph import NeighborGraph
+from sbert_beam import SentenceEncoder, find_neighbors
+from sbert_core.clusters.communities import drop_small, find_groups
+from sbert_core.clusters.graph import NeighborGraph
 
 TOPIC_SETS = ("trec", "snips", "ag_news_test", "banking77", "clinc150")
 NEIGHBORS, MIN_SIZE = 32, 5

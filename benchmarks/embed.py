@@ -28,8 +28,8 @@ from benchmarks.free_encoder import FreeEncoder
 from benchmarks.measure import machine, measure_sections, memory_mib, race
 from pipelines import embed
 from pipelines.embed_options import EmbedOptions
-from sbert_core.source import find_model
-from transforms.tasks import inspect_files, read_task, split_file
+from sbert_core.encoder.model_source import find_model
+from transforms.dataset.slices import inspect_files, read_task, split_file
 
 JOB_ROWS, PEER_ROWS, SHARD_ROWS = 20_000, 3_000, 5_000
 MEMORY_ROWS = (10_000, 40_000, 160_000)

@@ -19,11 +19,11 @@ from scipy.stats import spearmanr
 from sentence_transformers import SentenceTransformer
 
 from benchmarks.measure import gemm_peak, machine, measure_sections, memory_mib, race
-from sbert_core import SentenceEncoder
-from sbert_core.folder import EncoderParts
-from sbert_core.heads import Normalize
-from sbert_core.source import find_model
-from sbert_core.static import StaticEmbedding
+from sbert_beam import SentenceEncoder
+from sbert_core.encoder.heads import Normalize
+from sbert_core.encoder.model_folder import EncoderParts
+from sbert_core.encoder.model_source import find_model
+from sbert_core.encoder.static_embedding import StaticEmbedding
 
 SIZES = {200: 9, 6000: 3}  # texts -> rounds
 MEMORY_TEXTS = 100_000

@@ -37,7 +37,7 @@ from benchmarks.recipes import (
     trained,
     with_pooling,
 )
-from sbert_core import SentenceEncoder, evaluate
+from sbert_beam import SentenceEncoder, evaluate
 
 TEACHER = "multiple negatives, then STS"
 STUDENT = "student, distilled"

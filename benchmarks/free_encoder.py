@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from sbert_core import Encoded
+from sbert_beam import Encoded
 
 DIM = 384
 

@@ -29,10 +29,10 @@ from sentence_transformers.util import paraphrase_mining_embeddings
 from benchmarks.measure import machine, measure_sections, memory_mib, race
 from pipelines import mine
 from pipelines.mine_options import MineOptions
-from sbert_core import SentenceEncoder
-from sbert_core.cosine import TILE_ROWS
-from sbert_core.mining import find_neighbors, mine_paraphrases
-from sbert_core.schema import AddedColumns
+from sbert_beam import SentenceEncoder
+from sbert_core.data.schema import AddedColumns
+from sbert_core.neighbors.cosine import TILE_ROWS
+from sbert_core.neighbors.in_memory import find_neighbors, mine_paraphrases
 
 ROWS = 200_000
 SIZES = (10_000, 20_000, 50_000, 100_000)

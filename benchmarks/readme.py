@@ -10,8 +10,8 @@ from benchmarks.experiment_tables import LABELS, facts, over_seeds, spread
 from benchmarks.experiments import DESCENDANTS, SIGNALS, STUDENT
 from benchmarks.measure import RESULTS
 from benchmarks.recipes import BASE, Places, recipes
-from sbert_core import schema
-from sbert_core.schema import AddedColumns
+from sbert_core.data import schema
+from sbert_core.data.schema import AddedColumns
 
 README = Path(__file__).parents[1] / "README.md"
 TABLES = re.compile(r"(<!-- tables: [^\n]* -->\n).*(<!-- end of tables -->)", re.DOTALL)

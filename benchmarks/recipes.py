@@ -14,10 +14,10 @@ import torch
 from filelock import FileLock
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 
-from sbert_core import SentenceEncoder, TrainPlan, train
-from sbert_core.folder import EncoderParts
-from sbert_core.pooling import Pooling
-from sbert_core.static import StaticEmbedding
+from sbert_beam import SentenceEncoder, TrainPlan, train
+from sbert_core.encoder.model_folder import EncoderParts
+from sbert_core.encoder.pooling import Pooling
+from sbert_core.encoder.static_embedding import StaticEmbedding
 
 BASE = "distilbert-base-cased-body"  # a transformer that was never trained on sentences
 GIVEN = {"all-MiniLM-L6-v2": "default"} | {name: name for name in ("all-mpnet-base-v2", "paraphrase-MiniLM-L3-v2")}

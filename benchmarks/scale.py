@@ -34,11 +34,11 @@ from pipelines.embed_options import EmbedOptions
 from pipelines.mine_options import MineOptions
 from pipelines.report_options import ReportOptions
 from pipelines.search_options import SearchOptions
-from sbert_core import Encoded
-from sbert_core.cosine import Block, compare
-from sbert_core.encoder import SentenceEncoder
-from sbert_core.topk import TopK
-from transforms.encode import EncodeSentences
+from sbert_beam import Encoded
+from sbert_core.encoder.sentence_encoder import SentenceEncoder
+from sbert_core.neighbors.cosine import Block, compare
+from sbert_core.neighbors.topk import TopK
+from transforms.encode.encode_sentences import EncodeSentences
 
 DIM, TOPICS, CLUSTERS, TOP_K, QUERIES = 64, 200, 100, 32, 1000
 SHARD_ROWS = 50_000

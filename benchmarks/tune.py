@@ -34,8 +34,8 @@ from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
 
 from benchmarks.measure import machine, measure_sections, race
 from pipelines.cli import main as sbert_beam
-from sbert_core import SentenceEncoder, TrainPlan, train
-from sbert_core.source import find_model
+from sbert_beam import SentenceEncoder, TrainPlan, train
+from sbert_core.encoder.model_source import find_model
 from sbert_core.training.dev import read_dev, score_dev
 from sbert_core.training.plan import Dev
 

@@ -12,16 +12,19 @@ from unittest import mock
 
 import pyarrow.parquet as pq
 
-from transforms import dataset
+from transforms.dataset import published as dataset
 
 # Every name that a check is called by. The hash of a part on writing is not among them: it is what a manifest holds.
 CHECKS = {
-    "check_content": ("transforms.dataset", "transforms.tasks"),
-    "check_sizes": ("transforms.dataset", "transforms.corpus", "transforms.listing"),
-    "check_rows": ("transforms.dataset",),
+    "check_content": ("transforms.dataset.published", "transforms.dataset.slices"),
+    "check_sizes": ("transforms.dataset.published", "transforms.dataset.corpus", "transforms.dataset.listing"),
+    "check_rows": ("transforms.dataset.published",),
 }
 _forget_checked = dataset.check_content.cache_clear
-MATCHES = ("transforms.dataset", "transforms.resume")  # where a rerun hashes parts that are done
+MATCHES = (
+    "transforms.dataset.published",
+    "transforms.dataset.skip_finished",
+)  # where a rerun hashes parts that are done
 
 
 def _replaced(wrap: Callable[[Any], Any], skip_hash_of_done: Callable[[Any], Any]) -> contextlib.ExitStack:

@@ -8,10 +8,10 @@ from typing import Any
 from pipelines.cluster_options import ClusterOptions
 from pipelines.embed_options import EmbedOptions
 from pipelines.mine_options import MineOptions
-from transforms.duplicates import KEEP_RULES
-from transforms.label import ALGORITHMS
-from transforms.neighbors import PAIRINGS
-from transforms.resources import ACCELERATOR_PATTERN, RAM_PATTERN
+from transforms.clusters.labels import ALGORITHMS
+from transforms.encode.encode_resources import ACCELERATOR_PATTERN, RAM_PATTERN
+from transforms.neighbors.duplicates import KEEP_RULES
+from transforms.neighbors.exact import PAIRINGS
 
 FOLDER = Path(__file__).parent / "dataflow"
 

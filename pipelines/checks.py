@@ -9,8 +9,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sbert_core.errors import DataError
-from transforms.corpus import Corpus
-from transforms.tasks import Task, read_rows
+from transforms.dataset.corpus import Corpus
+from transforms.dataset.slices import Task, read_rows
 
 LOOKED_AT_ROWS = 1000
 
@@ -56,7 +56,7 @@ def check_newest_column(column: str | None, task: Task | None) -> None:
 def check_cross_encoder(source: str | None) -> None:
     """A cross-encoder that cannot be loaded is told now, not when the pairs are there."""
     if source is not None:
-        from sbert_core.cross_encoder import CrossEncoder  # takes seconds, and few need it
+        from sbert_core.encoder.cross_encoder import CrossEncoder  # takes seconds, and few need it
 
         CrossEncoder.load(source, device="cpu")
 

@@ -13,15 +13,15 @@ from apache_beam.runners.runner import PipelineResult
 from pipelines.checks import check_column, check_time_column, first_task
 from pipelines.cluster_options import ClusterOptions
 from pipelines.execute import execute, new_pipeline
+from sbert_core.data.manifest import Manifest, digest_of
 from sbert_core.errors import DataError
-from sbert_core.manifest import Manifest, digest_of
-from transforms.clusters import ClusterCorpus
-from transforms.corpus import Corpus, corpus_states, open_corpus
-from transforms.dataset import PublishDatasets, is_current, read_manifest
-from transforms.existing import read_existing
-from transforms.files import check_target, delete_work
-from transforms.label import GRAPH_ALGORITHMS, Clustering
-from transforms.lock import lock_output
+from transforms.clusters.cluster_corpus import ClusterCorpus
+from transforms.clusters.existing_clusters import read_existing
+from transforms.clusters.labels import GRAPH_ALGORITHMS, Clustering
+from transforms.dataset.corpus import Corpus, corpus_states, open_corpus
+from transforms.dataset.files import check_target, delete_work
+from transforms.dataset.lock import lock_output
+from transforms.dataset.published import PublishDatasets, is_current, read_manifest
 
 BYTES_PER_ROW = 16  # of the assignments: a cluster, a strength and some of an id
 _DECIDED = ("resolution", "k", "neighbors", "tree_change")  # on the way, and told at the end

@@ -7,7 +7,7 @@ from importlib.util import find_spec
 from pipelines.flags import WORKERS, JobOptions, flag
 from sbert_core.errors import DataError
 
-# Those of transforms.label, which takes seconds to import.
+# Those of transforms.clusters.labels, which takes seconds to import.
 ALGORITHMS = ("leiden", "hdbscan", "communities", "components", "hdbscan_reduced", "kmeans", "agglomerative")
 MAX_RESOLUTION = 1_000_000
 EXAMPLE = "sbert-beam cluster --input out --output out"

@@ -14,20 +14,20 @@ from apache_beam.runners.runner import PipelineResult
 from pipelines.embed_options import EmbedOptions
 from pipelines.execute import execute, new_pipeline
 from pipelines.flags import SKIPPED_FILES
-from pipelines.progress import Progress
+from pipelines.folder_progress import Progress
+from sbert_core.data.manifest import InputRows, Manifest, SkippedFile, is_part_name, part_key
+from sbert_core.data.schema import ID, REJECTED
 from sbert_core.errors import DataError
-from sbert_core.manifest import InputRows, Manifest, SkippedFile, is_part_name, part_key
-from sbert_core.schema import ID, REJECTED
-from transforms.dataset import Draft, PublishDatasets, find_manifest, read_dataset, read_manifest
-from transforms.encode import Encoder, EncodeSentences
-from transforms.files import check_target, commit, list_folder, make_folder
-from transforms.ids import FindDuplicateIds
-from transforms.lock import lock_output
-from transforms.read import ReadSentences
-from transforms.resume import SkipFinished
-from transforms.same_corpus import is_same_corpus
-from transforms.tasks import InputFile, check_files, inspect_files, inspect_readable_files, split_file
-from transforms.write import WriteEmbeddings, task_label
+from transforms.dataset.duplicate_ids import FindDuplicateIds
+from transforms.dataset.files import check_target, commit, list_folder, make_folder
+from transforms.dataset.lock import lock_output
+from transforms.dataset.published import Draft, PublishDatasets, find_manifest, read_dataset, read_manifest
+from transforms.dataset.read_sentences import ReadSentences
+from transforms.dataset.same_corpus import is_same_corpus
+from transforms.dataset.skip_finished import SkipFinished
+from transforms.dataset.slices import InputFile, check_files, inspect_files, inspect_readable_files, split_file
+from transforms.dataset.write_parts import WriteEmbeddings, task_label
+from transforms.encode.encode_sentences import Encoder, EncodeSentences
 
 RUN_FIGURES = "_run.json"
 # Dataflow starts a process per core, each with an encoder of its own; a GPU is for one of them.

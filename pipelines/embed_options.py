@@ -4,11 +4,11 @@ import dataclasses
 from collections.abc import Sequence
 
 from pipelines.flags import WORKERS, JobOptions, flag
+from sbert_core.data.schema import TEXT, AddedColumns
+from sbert_core.data.text_stream import TextFormat
 from sbert_core.errors import DataError
-from sbert_core.schema import TEXT, AddedColumns
-from sbert_core.text_stream import TextFormat
-from transforms.formats import BATCH_ROWS
-from transforms.resources import EncodeResources
+from transforms.dataset.formats import BATCH_ROWS
+from transforms.encode.encode_resources import EncodeResources
 
 STORED = ("float32", "float16", "int8")
 PRECISIONS = ("auto", "float32", "float16", "bfloat16", "int8")

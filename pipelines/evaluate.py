@@ -7,11 +7,11 @@ from typing import Any, cast
 
 from pipelines.evaluate_options import EvaluateOptions
 from sbert_core.errors import DataError
-from sbert_core.evaluation.page import render_page
+from sbert_core.evaluation.evaluation_page import render_page
 from sbert_core.evaluation.render import render_json, render_markdown, render_text
 from sbert_core.evaluation.request import Task
-from sbert_core.evaluation.run import evaluate
-from transforms.files import check_target, commit
+from sbert_core.evaluation.run_tasks import evaluate
+from transforms.dataset.files import check_target, commit
 
 NAME = "evaluation"
 

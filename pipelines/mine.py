@@ -14,18 +14,18 @@ from apache_beam.runners.runner import PipelineResult
 
 from pipelines.checks import check_column, check_cross_encoder, check_newest_column, first_task
 from pipelines.execute import execute, new_pipeline
+from pipelines.folder_progress import Progress
 from pipelines.mine_options import MineOptions
-from pipelines.progress import Progress
-from sbert_core.manifest import Manifest, digest_of
-from transforms.corpus import Corpus, corpus_states
-from transforms.dataset import PublishDatasets, is_current, read_manifest
-from transforms.duplicates import GroupDuplicates
-from transforms.files import check_target, commit, delete_work
-from transforms.lock import lock_output
-from transforms.mined import WriteNeighbors
-from transforms.neighbors import FindNeighbors, Plan
-from transforms.paraphrases import MineParaphrases
-from transforms.routed import FindRoutedNeighbors
+from sbert_core.data.manifest import Manifest, digest_of
+from transforms.dataset.corpus import Corpus, corpus_states
+from transforms.dataset.files import check_target, commit, delete_work
+from transforms.dataset.lock import lock_output
+from transforms.dataset.published import PublishDatasets, is_current, read_manifest
+from transforms.neighbors.duplicates import GroupDuplicates
+from transforms.neighbors.exact import FindNeighbors, Plan
+from transforms.neighbors.paraphrases import MineParaphrases
+from transforms.neighbors.routed import FindRoutedNeighbors
+from transforms.neighbors.write_neighbors import WriteNeighbors
 
 RUN_FIGURES = "_run.json"
 BYTES_PER_NEIGHBOR = 16

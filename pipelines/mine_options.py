@@ -8,8 +8,8 @@ from pipelines.flags import WORKERS, JobOptions, flag
 from sbert_core.errors import DataError
 
 INDEXES = ("exact", "routed")
-PAIRINGS = ("all", "within", "across")  # those of transforms.neighbors, which takes seconds to import
-KEEP_RULES = ("first", "longest", "newest")  # those of transforms.duplicates
+PAIRINGS = ("all", "within", "across")  # those of transforms.neighbors.exact, which takes seconds to import
+KEEP_RULES = ("first", "longest", "newest")  # those of transforms.neighbors.duplicates
 EXAMPLE = "sbert-beam mine --input out/embeddings --output out --min_score 0.8"
 
 

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from pipelines.report_options import ReportOptions
-from sbert_core.report import render_report
-from transforms.files import check_target, commit
-from transforms.report import collect_report
+from sbert_core.report.report_page import render_report
+from transforms.dataset.files import check_target, commit
+from transforms.report.collect_report import collect_report
 
 PAGE_BYTES = 1_000_000  # at least: the page holds its own scripts
 

@@ -13,9 +13,9 @@ from pipelines.embed_options import EmbedOptions
 from pipelines.mine_options import MineOptions
 from pipelines.report_options import ReportOptions
 from pipelines.run_options import RunOptions
-from transforms.files import check_target
-from transforms.lock import lock_output
-from transforms.tasks import split_file
+from transforms.dataset.files import check_target
+from transforms.dataset.lock import lock_output
+from transforms.dataset.slices import split_file
 
 
 def run(options: RunOptions, beam_flags: Sequence[str] = ()) -> dict[str, Any]:

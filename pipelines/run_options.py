@@ -7,7 +7,7 @@ from pipelines.cluster_options import ClusterOptions
 from pipelines.embed_options import EmbedOptions
 from pipelines.flags import WORKERS, JobOptions, flag, same_flag
 from pipelines.mine_options import MineOptions
-from sbert_core.schema import TEXT
+from sbert_core.data.schema import TEXT
 
 EXAMPLE = "sbert-beam run --input 'sentences/*.parquet' --output out"
 

@@ -14,15 +14,15 @@ from pipelines.checks import check_cross_encoder
 from pipelines.embed_options import EmbedOptions
 from pipelines.execute import execute, new_pipeline
 from pipelines.search_options import SearchOptions
-from sbert_core.encoder import SentenceEncoder
+from sbert_core.data.manifest import Manifest
+from sbert_core.encoder.sentence_encoder import SentenceEncoder
 from sbert_core.errors import DataError
-from sbert_core.manifest import Manifest
-from transforms.corpus import Corpus, open_corpus, rank_rows
-from transforms.dataset import PublishDatasets, folder_of, read_manifest
-from transforms.encode import EncodeSentences
-from transforms.files import check_target, delete_work
-from transforms.lock import lock_output
-from transforms.search import SearchCorpus, describe_hits, search_here
+from transforms.dataset.corpus import Corpus, open_corpus, rank_rows
+from transforms.dataset.files import check_target, delete_work
+from transforms.dataset.lock import lock_output
+from transforms.dataset.published import PublishDatasets, folder_of, read_manifest
+from transforms.encode.encode_sentences import EncodeSentences
+from transforms.neighbors.search_corpus import SearchCorpus, describe_hits, search_here
 
 TEXT_WIDTH = 100
 

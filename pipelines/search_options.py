@@ -41,7 +41,7 @@ class SearchOptions(JobOptions):
     @property
     def is_files(self) -> bool:
         """Whether `queries` names files; a text has a space more often than a slash, and no such suffix."""
-        from transforms.formats import suffix_of
+        from transforms.dataset.formats import suffix_of
 
         return bool(suffix_of(self.queries)) or "*" in self.queries or self.queries.endswith("/")
 

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any, cast
 
 from pipelines.train_options import TrainOptions
+from sbert_core.data.examples import Examples, read_examples
 from sbert_core.errors import DataError
-from sbert_core.training.cross_encoder import Kind, train_cross_encoder
-from sbert_core.training.examples import Examples, read_examples
+from sbert_core.training.cross_encoder_training import Kind, train_cross_encoder
 from sbert_core.training.loop import train
 from sbert_core.training.plan import TrainPlan
-from transforms.files import check_target
+from transforms.dataset.files import check_target
 
 
 def run(options: TrainOptions, beam_flags: Sequence[str] = ()) -> dict[str, Any]:

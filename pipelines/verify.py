@@ -7,7 +7,7 @@ from typing import Any
 
 from pipelines.verify_options import VerifyOptions
 from sbert_core.errors import DataError, JobError
-from transforms.verify import verify_output
+from transforms.dataset.verify_output import verify_output
 
 SHOWN_PROBLEMS = 20
 

@@ -8,8 +8,8 @@ import pytest
 import torch
 from sentence_transformers import SentenceTransformer
 
-from sbert_core import SentenceEncoder
-from sbert_core.source import find_model
+from sbert_beam import SentenceEncoder
+from sbert_core.encoder.model_source import find_model
 
 torch.set_num_threads(1)  # tests run in several processes
 

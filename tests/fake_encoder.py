@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from sbert_core import Encoded
+from sbert_beam import Encoded
 
 
 class FakeEncoder:

@@ -21,9 +21,10 @@ import pyarrow.parquet as pq
 from pipelines import embed, search
 from pipelines.cli import main
 from tests.fake_encoder import load_fake
-from transforms import corpus, neighbors
-from transforms.dataset import check_content
-from transforms.encode import EncodeSentences
+from transforms.dataset import corpus
+from transforms.dataset.published import check_content
+from transforms.encode.encode_sentences import EncodeSentences
+from transforms.neighbors import exact as neighbors
 
 NOT_COMPARED = ("_run.json", "report.html")  # they tell how long a run took
 PROGRESS = ("embed: ", "mine: ", "cluster: ", "verify: ", "[")  # run: [1/4] embed

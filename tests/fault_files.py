@@ -8,7 +8,7 @@ import shutil
 from pathlib import Path
 from unittest import mock
 
-from sbert_core.manifest import digest_of
+from sbert_core.data.manifest import digest_of
 from tests.fault_drill import (
     MINE,
     WRITTEN_BY,
@@ -93,7 +93,7 @@ def damaged_work(seed: int, folder: Path, base: Path) -> Record:
     arguments = ["mine", "--input", f"{whole}/embeddings", *MINE, *index]
     with timed(record):
         assert run_here(*arguments, "--output", str(undisturbed)).code == 0
-        with mock.patch("transforms.dataset.publish", side_effect=OSError(28, "No space left on device")):
+        with mock.patch("transforms.dataset.published.publish", side_effect=OSError(28, "No space left on device")):
             stopped = run_here(*arguments, "--output", str(out))
         record.failures += stopped.faults(1)
         files = sorted(path for path in out.glob("_mine/**/*") if path.is_file())

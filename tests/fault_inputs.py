@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 from tests.fault_drill import Record, check_verify, run_here, timed
 from tests.fault_files import damage, mutate
 from tests.tiny_models import make_transformer
-from transforms.dataset import read_dataset
+from transforms.dataset.published import read_dataset
 
 FORMATS = (".parquet", ".parquet", ".parquet", ".csv", ".tsv", ".jsonl", ".json", ".txt")
 _ALPHABETS = (

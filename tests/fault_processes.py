@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from sbert_core.manifest import MANIFEST
+from sbert_core.data.manifest import MANIFEST
 from tests.fault_drill import (
     HANG_SECONDS,
     Outcome,
@@ -26,7 +26,7 @@ from tests.fault_drill import (
     timed,
     write_corpus,
 )
-from transforms.dataset import read_manifest
+from transforms.dataset.published import read_manifest
 
 ROOT = Path(__file__).parents[1]
 EXIT_SECONDS = 20.0  # in which no process of a stopped job may be left

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from sbert_core.training.objective import Objective
+from sbert_core.training.losses.objective import Objective
 
 
 class Given(nn.Module):

@@ -6,7 +6,7 @@ import time
 from pipelines import embed
 from pipelines.embed_options import EmbedOptions
 from tests.fake_encoder import FakeEncoder
-from transforms.encode import EncodeSentences
+from transforms.encode.encode_sentences import EncodeSentences
 
 
 class SlowEncoder(FakeEncoder):

@@ -5,13 +5,10 @@ import itertools
 import numpy as np
 import pytest
 
-from sbert_core import CrossEncoder, DataError, SentenceEncoder
+from sbert_beam import CrossEncoder, DataError, SentenceEncoder
+from sbert_core.data.examples import Examples
 from sbert_core.training.augsbert import candidate_pairs, label_pairs
-from sbert_core.training.examples import Examples
-from tests.test_cross_encoder import NLI, make_classifier
-from tests.test_folder import edit_json
-from tests.test_students import TEXTS
-from tests.tiny_models import make_transformer
+from tests.tiny_models import NLI, TEXTS, edit_json, make_classifier, make_transformer
 
 
 @pytest.fixture(scope="module")

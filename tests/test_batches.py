@@ -5,9 +5,9 @@ import collections
 import numpy as np
 import pytest
 
+from sbert_core.data.examples import Examples
 from sbert_core.errors import DataError
 from sbert_core.training.batches import by_length, distinct_batches, grouped_batches, mixed_steps, shuffled_batches
-from sbert_core.training.examples import Examples
 
 LENGTHS = np.random.default_rng(0).integers(1, 90, 1003)
 LABELS = np.random.default_rng(1).integers(0, 9, 1003)

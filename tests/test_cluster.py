@@ -1,7 +1,6 @@
 """The cluster and report jobs, and all jobs in one go."""
 
 import dataclasses
-import hashlib
 import json
 import re
 from pathlib import Path
@@ -18,46 +17,9 @@ from pipelines.cli import main
 from pipelines.cluster_options import ClusterOptions
 from pipelines.mine_options import MineOptions
 from sbert_core.errors import DataError, FormatWarning, JobError
-from sbert_core.manifest import Manifest, Part
-from sbert_core.schema import FINGERPRINT_KEY, AddedColumns
-from tests.test_clustering import blobs
-from transforms import label
-from transforms.corpus import open_corpus
-
-WORDS = ("parcel", "refund", "invoice", "password", "battery", "zipper", "coupon", "garden")
-
-
-def make_corpus(
-    folder: Path, vectors: np.ndarray, truth: np.ndarray, shards: int = 2, mined: bool = True, fingerprint: str = "m"
-) -> Path:
-    """A folder as embed and mine leave it, without a model."""
-    target = folder / "embeddings"
-    target.mkdir(parents=True)
-    kind = AddedColumns().fields(vectors.shape[1])[0].type
-    table = pa.table(
-        {
-            "id": [f"r{row:05}" for row in range(len(vectors))],
-            "text": [f"where is the {WORDS[each % 8]} number {row}" for row, each in enumerate(truth)],
-            "gold": [str(each) for each in truth],
-            "day": pa.array(np.arange(len(vectors)) % 60 * 86_400, pa.timestamp("s")),
-            "embedding": pa.FixedSizeListArray.from_arrays(pa.array(vectors.reshape(-1)), type=kind),
-            "truncated": [False] * len(vectors),
-        }
-    ).replace_schema_metadata({FINGERPRINT_KEY: fingerprint})
-    size = -(-len(table) // shards) or 1
-    parts = []
-    for shard in range(shards if len(table) else 0):
-        part = table.slice(shard * size, size)
-        pq.write_table(part, target / f"part-{shard}.parquet")
-        content = (target / f"part-{shard}.parquet").read_bytes()
-        sha256 = hashlib.sha256(content).hexdigest()
-        parts.append(Part(name=f"part-{shard}.parquet", rows=len(part), bytes=len(content), sha256=sha256))
-    settings = {"text_column": "text", "embedding": "embedding"}
-    manifest = Manifest(kind="embeddings", model="none", id_column="id", settings=settings, n_tokens=0, truncated=0)
-    (target / "_manifest.json").write_bytes(manifest.with_parts(parts).to_json())
-    if mined:
-        mine.run(MineOptions(input=str(target), output=str(folder)))
-    return folder
+from tests.corpora import WORDS, blobs, make_corpus
+from transforms.clusters import labels as label
+from transforms.dataset.corpus import open_corpus
 
 
 def run(folder: Path, output: Path | None = None, **options) -> dict:

@@ -11,7 +11,7 @@ from sentence_transformers.util import community_detection
 from sklearn.cluster import KMeans
 from sklearn.metrics import adjusted_rand_score
 
-from sbert_core.communities import (
+from sbert_core.clusters.communities import (
     choose_resolution,
     drop_small,
     find_communities,
@@ -21,24 +21,15 @@ from sbert_core.communities import (
     number_by_size,
     smooth_vectors,
 )
-from sbert_core.density import find_dense, find_dense_in_graph, reduce_vectors, spanning_tree, tree_change
+from sbert_core.clusters.density import find_dense, find_dense_in_graph, reduce_vectors, spanning_tree, tree_change
+from sbert_core.clusters.graph import NeighborGraph
+from sbert_core.clusters.kmeans import add_up, assign, choose_k, move_centers, settle, start_centers
+from sbert_core.clusters.membership import link_centers, nearest_centers, strength_by_centers, strength_in_graph
+from sbert_core.clusters.quality import density_quality, quality_with_labels, quality_without_labels
 from sbert_core.errors import DataError
-from sbert_core.graph import NeighborGraph
-from sbert_core.kmeans import add_up, assign, choose_k, move_centers, settle, start_centers
-from sbert_core.membership import link_centers, nearest_centers, strength_by_centers, strength_in_graph
-from sbert_core.mining import find_neighbors
-from sbert_core.quality import density_quality, quality_with_labels, quality_without_labels
-from sbert_core.routing import sample_of
-
-
-def blobs(clusters: int = 8, each: int = 60, dim: int = 24, spread: float = 0.12, seed: int = 0):
-    """Unit vectors around random directions, and their true clusters."""
-    rng = np.random.default_rng(seed)
-    centers = rng.normal(size=(clusters, dim))
-    centers /= np.linalg.norm(centers, axis=1, keepdims=True)
-    truth = rng.permutation(np.repeat(np.arange(clusters), each))
-    vectors = centers[truth] + spread * rng.normal(size=(len(truth), dim))
-    return (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32), truth
+from sbert_core.neighbors.cells import sample_of
+from sbert_core.neighbors.in_memory import find_neighbors
+from tests.corpora import blobs
 
 
 def graph_of(vectors: np.ndarray, k: int = 32) -> NeighborGraph:
@@ -128,9 +119,9 @@ def test_resolution_of_many_rows_is_chosen_by_a_sample(monkeypatch):
     sample = vectors[sample_of(np.arange(1200), 1200, 300)]
     assert 250 < len(sample) < 350
     whole, expected = choose_resolution(graph, vectors), choose_resolution(graph_of(sample, 16), sample)
-    monkeypatch.setattr("sbert_core.communities.CHOICE_ROWS", 1200)
+    monkeypatch.setattr("sbert_core.clusters.communities.CHOICE_ROWS", 1200)
     assert choose_resolution(graph, vectors) == whole
-    monkeypatch.setattr("sbert_core.communities.CHOICE_ROWS", 300)
+    monkeypatch.setattr("sbert_core.clusters.communities.CHOICE_ROWS", 300)
     resolution, labels = find_groups(graph, vectors)
     assert resolution == expected != whole
     assert len(labels) == 1200

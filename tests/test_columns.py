@@ -12,10 +12,10 @@ import pytest
 from pipelines import mine
 from pipelines.cli import main
 from pipelines.mine_options import MineOptions
+from sbert_core.data.columns import comparable_ids, ids_as_text, is_id_type, plain_type
 from sbert_core.errors import DataError, JobError
-from tests.test_embed import ADDED, read_output, run_fake
-from transforms.columns import comparable_ids, ids_as_text, is_id_type, plain_type
-from transforms.corpus import open_corpus, rank_rows, sorted_ids
+from tests.corpora import ADDED, read_output, run_fake
+from transforms.dataset.corpus import open_corpus, rank_rows, sorted_ids
 
 ROWS = 4
 DAYS = [datetime.date(2024, 1, 3), datetime.date(2024, 1, 2), datetime.date(2025, 1, 1), datetime.date(1969, 5, 5)]

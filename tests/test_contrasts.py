@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from sbert_core.contrasts import Contrasts, numbers_in
+from sbert_core.neighbors.contrasts import Contrasts, numbers_in
 
 
 def compare(first: str, second: str) -> tuple[bool, bool | None]:

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from sbert_core import cosine
-from sbert_core.cosine import Block, compare, unit_rows
 from sbert_core.errors import DataError
-from sbert_core.topk import EMPTY, TopK, merge_best, ranks_of, scores_of
+from sbert_core.neighbors import cosine
+from sbert_core.neighbors.cosine import Block, compare, unit_rows
+from sbert_core.neighbors.topk import EMPTY, TopK, merge_best, ranks_of, scores_of
 
 
 @pytest.fixture

@@ -6,52 +6,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import sentence_transformers
 import torch
 import transformers
-from tokenizers import processors
 
-from sbert_core import ModelError, TextError
-from sbert_core.cross_encoder import CrossEncoder
-from tests.test_folder import edit_json
-from tests.test_safety import Payload
-from tests.tiny_models import make_tokenizer, make_transformer, perturb
+from sbert_beam import ModelError, TextError
+from sbert_core.encoder.cross_encoder import CrossEncoder
+from tests.damage import Payload
+from tests.peers import assert_same, reference_of
+from tests.tiny_models import NLI, edit_json, make_classifier, make_transformer
 
-NLI = ("contradiction", "Entailment", "neutral")
 HEADLESS = "BertModel, which has no classification head: expected a cross-encoder.*ForSequenceClassification"
-
-
-def make_classifier(folder: Path, labels: tuple[str, ...] = ("LABEL_0",), architecture: str = "bert") -> Path:
-    """Writes a Hugging Face folder with a random classifier of pairs."""
-    config = transformers.AutoConfig.from_pretrained(make_transformer(folder / "encoder", architecture))
-    config.id2label = dict(enumerate(labels))
-    config.label2id = {label: position for position, label in enumerate(labels)}
-    tokenizer = make_tokenizer(config.pad_token_id or 0)
-    backend = tokenizer.backend_tokenizer
-    special = [(token, backend.token_to_id(token)) for token in ("[CLS]", "[SEP]")]
-    backend.post_processor = processors.TemplateProcessing(
-        single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=special
-    )
-    torch.manual_seed(5)
-    model = transformers.AutoModelForSequenceClassification.from_config(config)
-    for _ in range(4):  # so far that the scores of two pairs differ clearly
-        perturb(model)
-    model.save_pretrained(folder / "hf")
-    tokenizer.save_pretrained(folder / "hf")
-    if architecture in ("bert", "distilbert"):  # the second has no use for types: they must be left out
-        names = ["input_ids", "token_type_ids", "attention_mask"]
-        edit_json(folder / "hf" / "tokenizer_config.json", lambda config: config.update(model_input_names=names))
-    return folder / "hf"
-
-
-def reference_of(folder: Path, **options) -> sentence_transformers.CrossEncoder:
-    return sentence_transformers.CrossEncoder(str(folder), device="cpu", **options)
-
-
-def assert_same(ours: np.ndarray, theirs: np.ndarray) -> None:
-    assert ours.dtype == np.float32
-    assert ours.shape == theirs.shape
-    np.testing.assert_allclose(ours, theirs, atol=2e-6, rtol=1e-4)
 
 
 @pytest.fixture
@@ -180,7 +144,7 @@ def test_batch_tokens_bounds_a_batch(folder, pairs, monkeypatch):
     assert len(shapes) > 5
     assert max(rows * length for rows, length in shapes) <= 100
     assert [length for _, length in shapes] == sorted((length for _, length in shapes), reverse=True)
-    monkeypatch.setattr("sbert_core.cross_encoder._WINDOW", 30)
+    monkeypatch.setattr("sbert_core.encoder.cross_encoder._WINDOW", 30)
     assert_same(model.predict(pairs), reference_of(folder).predict(pairs))
     with pytest.raises(ModelError, match="batch_tokens must be at least 1, got 0"):
         model.predict(pairs, batch_tokens=0)

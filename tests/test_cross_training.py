@@ -13,14 +13,12 @@ import torch
 import torch.nn.functional as F
 import transformers
 
-from sbert_core import CrossEncoder, DataError, ModelError, SentenceEncoder, TextError
-from sbert_core.cross_folder import check_target
-from sbert_core.training.cross_encoder import train_cross_encoder
-from sbert_core.training.examples import Examples
-from tests.test_cross_encoder import NLI, assert_same, make_classifier, reference_of
-from tests.test_folder import edit_json
-from tests.test_students import TEXTS, WORDS
-from tests.tiny_models import make_transformer
+from sbert_beam import CrossEncoder, DataError, ModelError, SentenceEncoder, TextError
+from sbert_core.data.examples import Examples
+from sbert_core.encoder.cross_encoder_folder import check_target
+from sbert_core.training.cross_encoder_training import train_cross_encoder
+from tests.peers import assert_same, reference_of
+from tests.tiny_models import NLI, TEXTS, WORDS, edit_json, make_classifier, make_transformer
 
 QUICK = {"epochs": 2, "batch_size": 8, "learning_rate": 3e-3, "device": "cpu", "progress": False}
 

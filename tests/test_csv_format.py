@@ -10,11 +10,11 @@ import pyarrow as pa
 import pytest
 
 from pipelines.cli import main
-from sbert_core.csv_format import read_csv
+from sbert_core.data.csv_format import read_csv
+from sbert_core.data.text_stream import BadFileError, TextFormat
 from sbert_core.errors import DataError
-from sbert_core.text_stream import BadFileError, TextFormat
-from tests.test_embed import read_output, run_fake
-from transforms.tasks import inspect_files, read_task, split_file
+from tests.corpora import read_output, run_fake
+from transforms.dataset.slices import inspect_files, read_task, split_file
 
 PIECES = [
     "",

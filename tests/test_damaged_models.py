@@ -17,12 +17,12 @@ import torch
 import transformers
 
 from pipelines.cli import main
-from sbert_core import SentenceEncoder
-from sbert_core.cross_encoder import CrossEncoder
+from sbert_beam import SentenceEncoder
+from sbert_core.encoder.cross_encoder import CrossEncoder
+from sbert_core.encoder.heads import Dense, LayerNorm, Normalize
+from sbert_core.encoder.model_folder import EncoderParts, read_folder
+from sbert_core.encoder.static_embedding import StaticEmbedding
 from sbert_core.errors import ModelError
-from sbert_core.folder import EncoderParts, read_folder
-from sbert_core.heads import Dense, LayerNorm, Normalize
-from sbert_core.static import StaticEmbedding
 from tests.tiny_models import make_tokenizer, make_transformer
 
 KINDS = ("transformer", "static", "cross-encoder", "plain")
@@ -302,7 +302,7 @@ def test_a_model_that_is_larger_than_its_weights_is_refused_before_it_is_built(m
 
 SCRIPT = """
 import resource, sys
-import torch, transformers, sbert_core.cross_encoder
+import torch, transformers, sbert_core.encoder.cross_encoder
 from pipelines.cli import main
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 code = main(["embed", "--model", sys.argv[1], "--input", sys.argv[2], "--output", sys.argv[3]])

@@ -16,25 +16,17 @@ from pipelines.embed_options import EmbedOptions
 from pipelines.mine_options import MineOptions
 from pipelines.report_options import ReportOptions
 from sbert_core.errors import DataError, FormatWarning, JobError
+from tests.corpora import clustered, make_table, read_output, run_fake, run_mine, write_shards, write_vectors
+from tests.damage import contents, flip_bit
 from tests.fake_encoder import load_fake
-from tests.test_embed import make_table, read_output, run_fake, write_shards
-from tests.test_mine import clustered, run, write_vectors
-from tests.test_resume import contents
-from transforms import lock
-from transforms.dataset import check_content, publish, read_dataset, read_manifest
-from transforms.lock import lock_output
+from transforms.dataset import lock
+from transforms.dataset.lock import lock_output
+from transforms.dataset.published import check_content, publish, read_dataset, read_manifest
 
 
 @pytest.fixture(autouse=True)
 def _forget_what_was_checked():
     """Jobs of one test run in one process, and a part is checked once per process."""
-    check_content.cache_clear()
-
-
-def flip_bit(path: Path, place: int | None = None) -> None:
-    content = bytearray(path.read_bytes())
-    content[len(content) // 2 if place is None else place] ^= 8
-    path.write_bytes(content)
     check_content.cache_clear()
 
 
@@ -72,7 +64,7 @@ def test_what_is_on_disk_is_counted(tmp_path, monkeypatch):
         next((tmp_path / "out/embeddings").glob("*.parquet")).unlink()
         publish(drafts)
 
-    monkeypatch.setattr("transforms.dataset.publish", lose_a_part)
+    monkeypatch.setattr("transforms.dataset.published.publish", lose_a_part)
     with pytest.raises(JobError, match="is missing"):
         run_fake(pattern, tmp_path / "out")
     assert not (tmp_path / "out/embeddings/_manifest.json").exists()
@@ -125,9 +117,9 @@ def test_page_checksums_notice_it_where_hashes_are_not_checked(tmp_path, monkeyp
     run_fake(write_shards(tmp_path / "in", make_table(60), 2), tmp_path / "out")
     path = next((tmp_path / "out/embeddings").glob("*.parquet"))
     flip_bit(path, path.read_bytes().index(np.array([1, 0], np.float32).tobytes()) + 2)
-    monkeypatch.setattr("transforms.dataset.is_local", lambda path: False)
+    monkeypatch.setattr("transforms.dataset.published.is_local", lambda path: False)
     with pytest.raises((DataError, JobError), match="could not verify page integrity"):
-        run(str(tmp_path / "out/embeddings"), tmp_path / "mined")
+        run_mine(str(tmp_path / "out/embeddings"), tmp_path / "mined")
 
 
 @pytest.mark.parametrize("fault", ["flipped", "cut", "shortened", "gone"])
@@ -157,10 +149,10 @@ def test_embed_repairs_what_is_damaged(tmp_path, fault, folder):
 @pytest.mark.parametrize("name", ["neighbors", "pairs", "duplicates"])
 def test_mine_repairs_what_is_damaged(tmp_path, name):
     pattern = write_vectors(tmp_path / "in", clustered(60))
-    run(pattern, tmp_path / "out")
+    run_mine(pattern, tmp_path / "out")
     before = contents(tmp_path / "out")
     flip_bit(next((tmp_path / "out" / name).glob("*.parquet")))
-    assert run(pattern, tmp_path / "out")["kept from before"] == "no"
+    assert run_mine(pattern, tmp_path / "out")["kept from before"] == "no"
     assert contents(tmp_path / "out") == before
 
 
@@ -186,7 +178,7 @@ def test_an_output_of_an_older_release_is_read_with_a_warning(tmp_path, capsys):
         del part["bytes"], part["n_tokens"], part["truncated"], part["rejected"]
     path.write_text(json.dumps(manifest))
     with pytest.warns(FormatWarning, match="older release"):
-        assert run(str(tmp_path / "out/embeddings"), tmp_path / "mined")["rows"] == 20
+        assert run_mine(str(tmp_path / "out/embeddings"), tmp_path / "mined")["rows"] == 20
     command = ["mine", "--input", str(tmp_path / "out/embeddings"), "--output", str(tmp_path / "again")]
     assert main(command) == 0
     errors = capsys.readouterr().err
@@ -276,7 +268,7 @@ def test_a_folder_of_ones_own_called_mine_is_left_alone(tmp_path):
     own = tmp_path / "out/_mine/notes.txt"
     own.parent.mkdir(parents=True)
     own.write_text("mine")
-    run(pattern, tmp_path / "out")
+    run_mine(pattern, tmp_path / "out")
     assert own.read_text() == "mine"
     assert [path.name for path in own.parent.iterdir()] == ["notes.txt"]
 

@@ -23,11 +23,9 @@ from deploy.make_metadata import FOLDER, TEMPLATES, make_metadata, render
 from pipelines.cli import OPTIONS
 from pipelines.embed_options import EmbedOptions
 from pipelines.flags import FlagParser, add_flags, parse_flags
-from sbert_core.manifest import Manifest, Part
-from tests.test_cluster import make_corpus
-from tests.test_clustering import blobs
-from tests.test_embed import make_table, run_fake, write_shards
-from tests.test_readme import code_blocks
+from sbert_core.data.manifest import Manifest, Part
+from tests.corpora import blobs, make_corpus, make_table, run_fake, write_shards
+from tests.documents import code_blocks
 from tests.tiny_models import make_transformer
 
 ROOT = Path(__file__).parents[1]

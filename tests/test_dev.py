@@ -3,9 +3,9 @@ import pytest
 from scipy.stats import spearmanr
 from sklearn.metrics import average_precision_score
 
+from sbert_core.data.examples import Examples
 from sbert_core.errors import DataError
 from sbert_core.training.dev import read_dev, score_dev
-from sbert_core.training.examples import Examples
 from sbert_core.training.plan import Dev
 
 

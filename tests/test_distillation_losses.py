@@ -5,7 +5,7 @@ import torch
 from sentence_transformers.sentence_transformer import losses as peers
 
 from sbert_core.errors import DataError
-from sbert_core.training.distillation_losses import Distillation, MarginDistillation
+from sbert_core.training.losses.distillation_losses import Distillation, MarginDistillation
 from tests.loss_peers import assert_harmless, assert_same_as_peer, draw
 
 U = torch.tensor([[1.0, 0.0], [0.0, 2.0]])

@@ -3,8 +3,15 @@
 import numpy as np
 import pytest
 
-from sbert_core.duplicates import choose_kept, join_chains, join_to_kept, keep_order, number_groups, places_of
-from sbert_core.pairs import Pairs
+from sbert_core.neighbors.duplicate_groups import (
+    choose_kept,
+    join_chains,
+    join_to_kept,
+    keep_order,
+    number_groups,
+    places_of,
+)
+from sbert_core.neighbors.pairs import Pairs
 
 
 def random_pairs(rows: int, count: int, seed: int) -> Pairs:

@@ -3,10 +3,10 @@ import time
 import numpy as np
 import pytest
 
-from sbert_core import CrossEncoder, SentenceEncoder
+from sbert_beam import CrossEncoder, SentenceEncoder
 from sbert_core.errors import DataError, ModelError
-from sbert_core.evaluation import efficiency
-from sbert_core.evaluation.efficiency import _sample_pairs, encode_in_order, evaluate_efficiency
+from sbert_core.evaluation import efficiency_task as efficiency
+from sbert_core.evaluation.efficiency_task import _sample_pairs, encode_in_order, evaluate_efficiency
 from tests.tiny_models import make_transformer
 
 TEXTS = [f"the {a} is {b}" for a in ("fox", "dog", "man", "flute") for b in ("lazy", "quick", "brown and quick", "my")]

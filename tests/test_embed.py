@@ -1,8 +1,5 @@
 """The embed job on real shards."""
 
-import datetime
-import decimal
-import json
 import subprocess
 import sys
 import threading
@@ -20,55 +17,16 @@ from pipelines import embed
 from pipelines.cli import main
 from pipelines.embed_options import EmbedOptions
 from pipelines.flags import FlagParser, add_flags, parse_flags
+from sbert_core.data.schema import REJECTED
 from sbert_core.errors import DataError
-from sbert_core.schema import REJECTED
+from tests.corpora import ADDED, make_table, read_output, run_fake, write_shards
 from tests.fake_encoder import FakeEncoder, load_counted, load_fake
-from transforms.coder import RecordBatchCoder
-from transforms.dataset import PublishDatasets
-from transforms.encode import EncodeSentences, _EncodeFn, encode_batch
-from transforms.read import ReadSentences
-from transforms.tasks import Task, inspect_files, read_task, split_file
-from transforms.write import WriteEmbeddings, task_part_name
-
-ADDED = ["embedding", "n_tokens", "truncated"]
-
-
-def make_table(rows: int, first: int = 0) -> pa.Table:
-    """Rows with a column of every type that likes to get lost on the way."""
-    numbers = range(first, first + rows)
-    return pa.table(
-        {
-            "id": [f"r{number:04}" for number in numbers],
-            "text": [f"sentence number {number}" + " and more" * (number % 7) for number in numbers],
-            "topic": pa.array([f"topic {number % 3}" for number in numbers]).dictionary_encode(),
-            "when": pa.array([datetime.datetime(2025, 1, 1) for _ in numbers], pa.timestamp("us", "UTC")),
-            "price": pa.array([decimal.Decimal("1.10")] * rows, pa.decimal128(9, 2)),
-            "tags": pa.array([["a", "b"]] * rows, pa.list_(pa.string())),
-            "large": pa.array(["x"] * rows, pa.large_string()),
-        }
-    )
-
-
-def write_shards(folder, table: pa.Table, shards: int, row_group_size: int = 40) -> str:
-    folder.mkdir(parents=True, exist_ok=True)
-    size = -(-len(table) // shards) if len(table) else 1
-    for shard in range(shards):
-        part = table.slice(shard * size, size)
-        pq.write_table(part, folder / f"part-{shard:03}.parquet", row_group_size=row_group_size)
-    return f"{folder}/*.parquet"
-
-
-def run_fake(pattern: str, output, **options) -> dict:
-    """Runs the job with the fake encoder in place of a model."""
-    settings = EmbedOptions(input=[pattern], output=str(output), **options)
-    return embed.run(settings, encode=embed.make_encode(settings, load=load_fake))
-
-
-def read_output(output) -> pa.Table:
-    """Reads the dataset the way a consumer should: by its manifest."""
-    folder = output / "embeddings"
-    names = [part["name"] for part in json.loads((folder / "_manifest.json").read_text())["parts"]]
-    return pa.concat_tables(pq.read_table(folder / name) for name in names).sort_by("id")
+from transforms.dataset.batch_coder import RecordBatchCoder
+from transforms.dataset.published import PublishDatasets
+from transforms.dataset.read_sentences import ReadSentences
+from transforms.dataset.slices import Task, inspect_files, read_task, split_file
+from transforms.dataset.write_parts import WriteEmbeddings, task_part_name
+from transforms.encode.encode_sentences import EncodeSentences, _EncodeFn, encode_batch
 
 
 def test_contents(tmp_path):

@@ -6,9 +6,9 @@ import pyarrow as pa
 import pytest
 import torch
 
-from sbert_core import ModelError, SentenceEncoder, TextError, calibrate
-from sbert_core.encoder import choose_device
-from sbert_core.tokenization import MAX_CHARACTERS
+from sbert_beam import ModelError, SentenceEncoder, TextError, calibrate
+from sbert_core.encoder.sentence_encoder import choose_device
+from sbert_core.encoder.tokenization import MAX_CHARACTERS
 from tests.tiny_models import make_transformer
 
 WORDS = ["the", "parcel", "refund", "order", "late", "broken", "thanks", "please", "where", "when", "blue", "invoice"]

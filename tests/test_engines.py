@@ -24,7 +24,9 @@ from pipelines.cli import main
 from tests.engines.catalog import ENGINES, JOBS, Services, running_services
 from tests.engines.record import proving
 from tests.tiny_models import make_transformer
-from transforms.files import commit
+from transforms.dataset.files import commit
+
+pytestmark = pytest.mark.engines
 
 ROWS, SHARDS = 124, 4
 PORTABLE = "PortableRunner, 2 external workers"

@@ -12,7 +12,7 @@ from pipelines.evaluate_options import TASKS, EvaluateOptions
 from sbert_core.errors import DataError
 from sbert_core.evaluation.render import read_json
 from sbert_core.evaluation.request import Task
-from sbert_core.evaluation.run import evaluate
+from sbert_core.evaluation.run_tasks import evaluate
 from tests.tiny_models import make_transformer
 
 WORDS = ["fox", "dog", "man", "flute"]

@@ -6,9 +6,9 @@ from sklearn.cluster import KMeans
 from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score, v_measure_score
 from sklearn.preprocessing import normalize
 
+from sbert_core.data.examples import Examples
 from sbert_core.errors import DataError
-from sbert_core.evaluation.clustering import evaluate_clustering
-from sbert_core.training.examples import Examples
+from sbert_core.evaluation.clustering_task import evaluate_clustering
 from tests.evaluation_peers import GivenVectors, draw_classes
 
 

@@ -7,7 +7,7 @@ import pytest
 from sentence_transformers.sentence_transformer.evaluation import ParaphraseMiningEvaluator
 
 from sbert_core.errors import DataError
-from sbert_core.evaluation.mining import evaluate_mining
+from sbert_core.evaluation.mining_task import evaluate_mining
 from tests.evaluation_peers import GivenVectors, draw
 
 

@@ -5,9 +5,9 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import accuracy_score, f1_score
 
+from sbert_core.data.examples import Examples
 from sbert_core.errors import DataError
-from sbert_core.evaluation.nli import evaluate_nli
-from sbert_core.training.examples import Examples
+from sbert_core.evaluation.nli_task import evaluate_nli
 from tests.evaluation_peers import draw
 
 NAMES = ("contradiction", "entailment", "neutral")

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from sentence_transformers.sentence_transformer.evaluation import BinaryClassificationEvaluator
 
+from sbert_core.data.examples import Examples
 from sbert_core.errors import DataError
 from sbert_core.evaluation.metrics import SIMILARITIES
-from sbert_core.evaluation.pairs import evaluate_pairs
-from sbert_core.training.examples import Examples
+from sbert_core.evaluation.pairs_task import evaluate_pairs
 from tests.evaluation_peers import GivenVectors, draw
 
 ROWS = 40

@@ -5,7 +5,7 @@ from html.parser import HTMLParser
 import pytest
 
 from sbert_core.errors import DataError
-from sbert_core.evaluation.page import render_page
+from sbert_core.evaluation.evaluation_page import render_page
 from sbert_core.evaluation.render import make_tables, read_json, render_json, render_markdown, render_text
 from sbert_core.evaluation.result import Evaluation
 

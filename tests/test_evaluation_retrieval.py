@@ -5,7 +5,7 @@ import pytest
 from sentence_transformers.sentence_transformer.evaluation import InformationRetrievalEvaluator
 
 from sbert_core.errors import DataError
-from sbert_core.evaluation.retrieval import evaluate_retrieval
+from sbert_core.evaluation.retrieval_task import evaluate_retrieval
 from tests.evaluation_peers import GivenVectors, draw
 
 KS = [1, 3, 5, 10, 100]

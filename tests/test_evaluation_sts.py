@@ -5,11 +5,11 @@ import pytest
 from scipy.stats import pearsonr, spearmanr
 from sentence_transformers.sentence_transformer.evaluation import EmbeddingSimilarityEvaluator
 
+from sbert_core.data.examples import Examples
 from sbert_core.errors import DataError
 from sbert_core.evaluation.metrics import SIMILARITIES
 from sbert_core.evaluation.result import Evaluation
-from sbert_core.evaluation.sts import evaluate_sts
-from sbert_core.training.examples import Examples
+from sbert_core.evaluation.sts_task import evaluate_sts
 from tests.evaluation_peers import GivenVectors, draw
 
 ROWS = 30

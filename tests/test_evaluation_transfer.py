@@ -6,9 +6,9 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import f1_score
 from sklearn.model_selection import GridSearchCV, StratifiedKFold, cross_val_predict, cross_val_score
 
+from sbert_core.data.examples import Examples
 from sbert_core.errors import DataError
-from sbert_core.evaluation.transfer import FOLDS_GRID, GRID, evaluate_transfer
-from sbert_core.training.examples import Examples
+from sbert_core.evaluation.transfer_task import FOLDS_GRID, GRID, evaluate_transfer
 from tests.evaluation_peers import draw_classes
 
 

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from sentence_transformers.sentence_transformer.evaluation import TripletEvaluator
 
+from sbert_core.data.examples import Examples
 from sbert_core.errors import DataError
-from sbert_core.evaluation.triplets import evaluate_triplets
-from sbert_core.training.examples import Examples
+from sbert_core.evaluation.triplets_task import evaluate_triplets
 from tests.evaluation_peers import GivenVectors, draw
 
 

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from sbert_core import SentenceEncoder
+from sbert_beam import SentenceEncoder
+from sbert_core.data.examples import Examples
 from sbert_core.errors import DataError, ModelError
 from sbert_core.evaluation.curves import calibration, cosine_histogram
 from sbert_core.evaluation.vectors import check_examples, encode_columns
-from sbert_core.training.examples import Examples
 from tests.evaluation_peers import GivenVectors, draw
 from tests.tiny_models import make_transformer
 

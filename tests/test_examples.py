@@ -12,10 +12,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from sbert_core.data.examples import Examples, read_examples
+from sbert_core.data.manifest import Manifest, Part
 from sbert_core.errors import DataError
-from sbert_core.manifest import Manifest, Part
-from sbert_core.training.examples import Examples, read_examples
-from tests.test_mined_examples import write_manifest
+from tests.corpora import write_manifest
 
 ROWS = [
     {"sentence1": "A cat sleeps.", "sentence2": "Die Katze schläft.", "score": 5.0, "label": "same", "split": "train"},

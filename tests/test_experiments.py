@@ -11,7 +11,7 @@ from benchmarks import recipes
 from benchmarks.experiment_tables import PAGE, render, spread
 from benchmarks.experiments import RESULTS, Columns, Places, Remembering, Step, all_steps, collect
 from benchmarks.recipes import file_name
-from sbert_core import TrainPlan
+from sbert_beam import TrainPlan
 
 PLACES = Places(Path("data"), Path("models"), Path("work"))
 

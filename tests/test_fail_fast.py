@@ -11,11 +11,9 @@ import pytest
 from pipelines import cluster, embed, execute, mine, search
 from pipelines.cli import main
 from sbert_core.errors import DataError
-from tests.test_cluster import make_corpus
-from tests.test_clustering import blobs
-from tests.test_mine import clustered, write_vectors
+from tests.corpora import blobs, clustered, make_corpus, write_vectors
 from tests.tiny_models import make_transformer
-from transforms.files import check_target, commit
+from transforms.dataset.files import check_target, commit
 
 
 @pytest.fixture(autouse=True)

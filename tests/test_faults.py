@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from sbert_core.manifest import digest_of
+from sbert_core.data.manifest import digest_of
 from tests import fault_files, fault_inputs, fault_processes
 from tests.fault_drill import Outcome, Record, commands, finished, readers, run_here
 

@@ -5,10 +5,9 @@ import shutil
 import pytest
 import torch
 
-from sbert_core import SentenceEncoder
-from sbert_core.heads import Dense
-from tests.test_folder import edit_json, make_parts
-from tests.tiny_models import make_transformer
+from sbert_beam import SentenceEncoder
+from sbert_core.encoder.heads import Dense
+from tests.tiny_models import edit_json, make_parts, make_transformer
 
 
 @pytest.fixture

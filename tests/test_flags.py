@@ -6,14 +6,14 @@ import math
 
 import pytest
 
-import transforms.duplicates
-import transforms.label
-import transforms.neighbors
+import transforms.clusters.labels
+import transforms.neighbors.duplicates
+import transforms.neighbors.exact
 from pipelines import cluster_options, embed_options, mine_options
 from pipelines.cli import JOBS, OPTIONS, main
 from pipelines.flags import FlagParser, JobOptions, add_flags, flag, parse_flags
+from sbert_core.data.schema import STORED_TYPES
 from sbert_core.errors import DataError
-from sbert_core.schema import STORED_TYPES
 
 REQUIRED = {
     "run": {"input": "x", "output": "y"},
@@ -217,7 +217,7 @@ def test_positional_arguments(capsys):
 
 
 def test_choices_are_those_of_the_steps():
-    assert set(cluster_options.ALGORITHMS) == set(transforms.label.ALGORITHMS)
-    assert mine_options.PAIRINGS == transforms.neighbors.PAIRINGS
-    assert mine_options.KEEP_RULES == transforms.duplicates.KEEP_RULES
+    assert set(cluster_options.ALGORITHMS) == set(transforms.clusters.labels.ALGORITHMS)
+    assert mine_options.PAIRINGS == transforms.neighbors.exact.PAIRINGS
+    assert mine_options.KEEP_RULES == transforms.neighbors.duplicates.KEEP_RULES
     assert set(embed_options.STORED) == set(STORED_TYPES)

@@ -7,21 +7,12 @@ import pytest
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer import modules as their_modules
 
-from sbert_core import ModelError, SentenceEncoder
-from sbert_core.folder import EncoderParts, read_folder
-from sbert_core.heads import Dense, LayerNorm, Normalize
-from sbert_core.pooling import POOLING_MODES, Pooling
-from sbert_core.transformer import Transformer
-from tests.test_parity import assert_same, build
-from tests.tiny_models import ARCHITECTURES, make_transformer, perturb
-
-
-def make_parts(folder, architecture="bert", modes=("mean",), heads=(), **options) -> EncoderParts:
-    body = Transformer.load(make_transformer(folder, architecture), **options)
-    for head in heads:
-        perturb(head)
-    prompts = {"query": "query: ", "passage": "the dog "}
-    return EncoderParts(body, Pooling(body.dim, modes), tuple(heads), prompts, "query")
+from sbert_beam import ModelError, SentenceEncoder
+from sbert_core.encoder.heads import Dense, LayerNorm, Normalize
+from sbert_core.encoder.model_folder import read_folder
+from sbert_core.encoder.pooling import POOLING_MODES
+from tests.peers import assert_same, build
+from tests.tiny_models import ARCHITECTURES, edit_json, make_parts
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
@@ -72,12 +63,6 @@ def test_old_pooling_flags(tmp_path, flags, modes):
     config = {"word_embedding_dimension": 32, **flags}
     (tmp_path / "st" / "1_Pooling" / "config.json").write_text(json.dumps(config))
     assert read_folder(tmp_path / "st").pooling.modes == modes
-
-
-def edit_json(path, change) -> None:
-    content = json.loads(path.read_text())
-    change(content)
-    path.write_text(json.dumps(content))
 
 
 def test_not_a_model_folder(tmp_path):

@@ -14,11 +14,11 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.testing import test_stream
 from apache_beam.testing.util import assert_that
 
-from sbert_core import ModelError, SentenceEncoder
+from sbert_beam import ModelError, SentenceEncoder
 from tests.fake_encoder import FakeEncoder, FaultyEncoder, load_counted, load_fake
 from tests.tiny_models import make_transformer
-from transforms.encode import EncodeSentences, _EncodeFn
-from transforms.handler import SentenceEmbeddings, SentenceEncoderHandler
+from transforms.encode.encode_sentences import EncodeSentences, _EncodeFn
+from transforms.encode.model_handler import SentenceEmbeddings, SentenceEncoderHandler
 
 
 @pytest.fixture(scope="module")

@@ -3,10 +3,10 @@ import pytest
 from scipy.spatial.distance import pdist
 from scipy.stats import skew
 
+from sbert_core.data.examples import Examples
 from sbert_core.errors import DataError
-from sbert_core.evaluation import health
-from sbert_core.evaluation.health import evaluate_health
-from sbert_core.training.examples import Examples
+from sbert_core.evaluation import health_task as health
+from sbert_core.evaluation.health_task import evaluate_health
 
 
 class Table:

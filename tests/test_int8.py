@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from sbert_core import ModelError, SentenceEncoder
-from sbert_core.int8 import int8_linear
+from sbert_beam import ModelError, SentenceEncoder
+from sbert_core.encoder.int8 import int8_linear
 from tests.tiny_models import make_transformer
 
 

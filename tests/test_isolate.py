@@ -11,13 +11,13 @@ import torch
 
 from pipelines import embed
 from pipelines.cli import main
+from sbert_core.data.schema import REJECTED
 from sbert_core.errors import JobError, ModelError, TextError
-from sbert_core.schema import REJECTED
+from tests.corpora import make_table, read_output, write_shards
 from tests.fake_encoder import FakeEncoder, FaultyEncoder
-from tests.test_embed import make_table, read_output, write_shards
 from tests.tiny_models import make_transformer
-from transforms.encode import encode_batch
-from transforms.isolate import KNOWN_GOOD_TEXT, REASON_CHARACTERS, describe_error, is_machine_fault
+from transforms.encode.encode_sentences import encode_batch
+from transforms.encode.isolate_failures import KNOWN_GOOD_TEXT, REASON_CHARACTERS, describe_error, is_machine_fault
 
 NAN, INF = math.nan, math.inf
 

@@ -6,10 +6,10 @@ import json
 import pyarrow as pa
 import pytest
 
+from sbert_core.data.json_format import inspect_json, read_json
+from sbert_core.data.text_stream import BadFileError, TextFormat
 from sbert_core.errors import DataError
-from sbert_core.text_stream import BadFileError, TextFormat
-from tests.test_embed import read_output, run_fake
-from transforms.json_format import inspect_json, read_json
+from tests.corpora import read_output, run_fake
 
 
 def read(content: bytes, chunk_bytes: int = 1 << 20, **text_format) -> pa.Table:

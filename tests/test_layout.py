@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from sbert_core import layout
-from sbert_core.layout import place_vectors
-from tests.test_clustering import blobs
+from sbert_core.report import map_layout as layout
+from sbert_core.report.map_layout import place_vectors
+from tests.corpora import blobs
 
 
 def test_near_vectors_are_near_on_the_map(monkeypatch):

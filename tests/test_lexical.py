@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from sbert_core.lexical import lexical_overlap, word_matrix
+from sbert_core.neighbors.lexical import lexical_overlap, word_matrix
 
 
 def overlap(first: str, second: str) -> float:

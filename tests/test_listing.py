@@ -14,11 +14,11 @@ from pipelines import embed
 from pipelines.cli import main
 from pipelines.embed_options import EmbedOptions
 from sbert_core.errors import DataError, JobError
+from tests.corpora import make_table, read_output, run_fake, write_shards
 from tests.fake_encoder import load_fake
-from tests.test_embed import make_table, read_output, run_fake, write_shards
-from transforms.listing import list_inputs
-from transforms.tasks import Task, check_files, inspect_files, read_rows, split_file
-from transforms.write import task_part_name
+from transforms.dataset.listing import list_inputs
+from transforms.dataset.slices import Task, check_files, inspect_files, read_rows, split_file
+from transforms.dataset.write_parts import task_part_name
 
 
 def run_inputs(patterns, output) -> dict:
@@ -262,7 +262,7 @@ def test_files_that_change_while_a_job_runs(tmp_path, monkeypatch, change):
         return real(task, id_column)
 
     real = embed.ReadSentences.expand.__globals__["read_task"]
-    monkeypatch.setattr("transforms.read.read_task", spoil)
+    monkeypatch.setattr("transforms.dataset.read_sentences.read_task", spoil)
     message = r"part-000\.parquet (cannot be read: |was changed while the job ran: run it again when)"
     with pytest.raises(JobError, match=message) as error:
         run_fake(pattern, tmp_path / "out")

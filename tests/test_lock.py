@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from sbert_core.errors import DataError
-from transforms import lock
-from transforms.lock import LOCK, lock_output
+from transforms.dataset import lock
+from transforms.dataset.lock import LOCK, lock_output
 
 
 def hold(folder: str, ready) -> None:

@@ -5,8 +5,7 @@ import json
 
 import pytest
 
-from sbert_core.errors import DataError, FormatWarning
-from sbert_core.manifest import (
+from sbert_core.data.manifest import (
     CorpusState,
     InputRows,
     Manifest,
@@ -18,6 +17,7 @@ from sbert_core.manifest import (
     part_label,
     part_name,
 )
+from sbert_core.errors import DataError, FormatWarning
 
 PARTS = (
     Part(name=part_name("a", 0, "0" * 64), rows=3, bytes=10, sha256="0" * 64, source="s", n_tokens=9, rejected=1),

@@ -6,17 +6,17 @@ import torch
 import torch.nn.functional as F
 from sentence_transformers.sentence_transformer import losses as peers
 
-from sbert_core import SentenceEncoder
+from sbert_beam import SentenceEncoder
 from sbert_core.errors import DataError
-from sbert_core.training.distillation_losses import Distillation
-from sbert_core.training.matryoshka import Matryoshka
-from sbert_core.training.momentum import MomentumContrast
-from sbert_core.training.objectives import make_objective
-from sbert_core.training.pair_losses import Classification, CoSENT, Regression
+from sbert_core.training.losses.distillation_losses import Distillation
+from sbert_core.training.losses.matryoshka import Matryoshka
+from sbert_core.training.losses.momentum import MomentumContrast
+from sbert_core.training.losses.objectives import make_objective
+from sbert_core.training.losses.pair_losses import Classification, CoSENT, Regression
+from sbert_core.training.losses.ranking_losses import MultipleNegatives, SimCSE
+from sbert_core.training.losses.triplet_losses import BatchHardTriplet, Triplet
 from sbert_core.training.plan import Source
-from sbert_core.training.ranking_losses import MultipleNegatives, SimCSE
 from sbert_core.training.sources import prepare
-from sbert_core.training.triplet_losses import BatchHardTriplet, Triplet
 from tests.loss_peers import assert_same_as_peer, draw
 from tests.tiny_models import make_transformer
 

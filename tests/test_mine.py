@@ -14,50 +14,18 @@ import pytest
 import torch
 from sentence_transformers.util import paraphrase_mining_embeddings
 
-import transforms.neighbors
+import transforms.neighbors.exact
 from pipelines import embed, mine
 from pipelines.cli import main
 from pipelines.embed_options import EmbedOptions
 from pipelines.mine_options import MineOptions
-from sbert_core.cross_encoder import CrossEncoder
+from sbert_core.encoder.cross_encoder import CrossEncoder
 from sbert_core.errors import DataError, JobError
-from sbert_core.schema import FINGERPRINT_KEY, AddedColumns
-from tests.test_cross_encoder import make_classifier
-from transforms.corpus import open_corpus, rank_rows, read_vectors, take_rows
+from tests.corpora import clustered, run_mine, write_vectors
+from tests.tiny_models import make_classifier
+from transforms.dataset.corpus import open_corpus, rank_rows, read_vectors, take_rows
 
 DEMO = Path(__file__).parents[1] / "demo"
-
-
-def clustered(rows: int, dim: int = 16, seed: int = 0) -> np.ndarray:
-    """Vectors in clumps, with a few exact copies."""
-    rng = np.random.default_rng(seed)
-    centers = rng.normal(size=(max(rows // 8, 1), dim))
-    vectors = centers[rng.integers(len(centers), size=rows)] + 0.25 * rng.normal(size=(rows, dim))
-    vectors[rows // 2 : rows // 2 + rows // 10] = vectors[: rows // 10]
-    return (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
-
-
-def write_vectors(folder: Path, vectors: np.ndarray, shards: int = 1, fingerprint: str = "m", **columns) -> str:
-    """Parquet files as somebody else may have written them."""
-    folder.mkdir(parents=True, exist_ok=True)
-    rows = len(vectors)
-    kind = AddedColumns().fields(vectors.shape[1], str(vectors.dtype))[0].type
-    table = pa.table(
-        {
-            "id": columns.pop("id", [f"r{row:05}" for row in range(rows)]),
-            "text": columns.pop("text", [f"text {row}" for row in range(rows)]),
-            "embedding": pa.FixedSizeListArray.from_arrays(pa.array(vectors.reshape(-1)), type=kind),
-            **columns,
-        }
-    ).replace_schema_metadata({FINGERPRINT_KEY: fingerprint})
-    size = -(-rows // shards) or 1
-    for shard in range(shards):
-        pq.write_table(table.slice(shard * size, size), folder / f"part-{shard:03}.parquet", row_group_size=37)
-    return f"{folder}/*.parquet"
-
-
-def run(pattern: str, output: Path, **options) -> dict:
-    return mine.run(MineOptions(input=pattern, output=str(output), **options))
 
 
 def read(output: Path, name: str) -> pa.Table:
@@ -87,7 +55,7 @@ def brute_force(vectors: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
 
 def test_neighbors_are_those_of_brute_force(tmp_path):
     vectors = clustered(300)
-    figures = run(write_vectors(tmp_path / "in", vectors, 3), tmp_path / "out", top_k=7, block_rows=50)
+    figures = run_mine(write_vectors(tmp_path / "in", vectors, 3), tmp_path / "out", top_k=7, block_rows=50)
     assert (figures["rows"], figures["neighbors"]) == (300, 2100)
     table = read(tmp_path / "out", "neighbors").sort_by([("id", "ascending"), ("rank", "ascending")])
     _, scores = brute_force(vectors, 7)
@@ -98,7 +66,7 @@ def test_neighbors_are_those_of_brute_force(tmp_path):
 
 def test_pairs_are_those_of_sentence_transformers(tmp_path):
     vectors = clustered(300)
-    run(write_vectors(tmp_path / "in", vectors, 2), tmp_path / "out", top_k=100, min_score=0.5, block_rows=64)
+    run_mine(write_vectors(tmp_path / "in", vectors, 2), tmp_path / "out", top_k=100, min_score=0.5, block_rows=64)
     theirs = paraphrase_mining_embeddings(torch.from_numpy(vectors), top_k=100)
     expected = {(f"r{min(i, j):05}", f"r{max(i, j):05}") for score, i, j in theirs if score >= 0.5}
     table = read(tmp_path / "out", "pairs")
@@ -118,8 +86,8 @@ def test_pairs_are_those_of_sentence_transformers(tmp_path):
 )
 def test_shards_and_blocks_have_no_effect(tmp_path, shards, options):
     vectors = clustered(300)
-    run(write_vectors(tmp_path / "one", vectors), tmp_path / "expected", top_k=5)
-    run(write_vectors(tmp_path / "in", vectors, shards), tmp_path / "out", top_k=5, **options)
+    run_mine(write_vectors(tmp_path / "one", vectors), tmp_path / "expected", top_k=5)
+    run_mine(write_vectors(tmp_path / "in", vectors, shards), tmp_path / "out", top_k=5, **options)
     for table, expected in zip(results(tmp_path / "out"), results(tmp_path / "expected"), strict=True):
         assert table.equals(expected)
 
@@ -133,7 +101,7 @@ def test_pair_options_have_an_effect(tmp_path):
     pattern = write_vectors(tmp_path / "in", clustered(300), 2)
 
     def pairs(**options) -> list[tuple[str, str]]:
-        run(pattern, tmp_path / "out", **{"top_k": 3, "min_score": 0.5, **options})
+        run_mine(pattern, tmp_path / "out", **{"top_k": 3, "min_score": 0.5, **options})
         return pair_ids(tmp_path / "out")
 
     all_pairs = pairs()
@@ -154,7 +122,7 @@ def test_pair_options_have_an_effect(tmp_path):
 def test_lexical_overlap_drops_near_copies(tmp_path):
     texts = ["the red car", "the red car!", "a crimson automobile"]
     pattern = write_vectors(tmp_path / "in", np.ones((3, 4), np.float32), text=texts)
-    run(pattern, tmp_path / "out", max_lexical_overlap=0.9)
+    run_mine(pattern, tmp_path / "out", max_lexical_overlap=0.9)
     assert pair_ids(tmp_path / "out") == [("r00000", "r00002"), ("r00001", "r00002")]
 
 
@@ -162,8 +130,8 @@ def test_cross_encoder_scores_pairs(tmp_path):
     judge = make_classifier(tmp_path / "judge")
     texts = [f"a man is playing the flute {'again ' * (row % 5)}" for row in range(12)]
     pattern = write_vectors(tmp_path / "in", clustered(12, 4), text=texts)
-    run(pattern, tmp_path / "plain", min_score=0.3)
-    run(pattern, tmp_path / "judged", min_score=0.3, cross_encoder=str(judge))
+    run_mine(pattern, tmp_path / "plain", min_score=0.3)
+    run_mine(pattern, tmp_path / "judged", min_score=0.3, cross_encoder=str(judge))
     plain, judged = (read(tmp_path / name, "pairs") for name in ("plain", "judged"))
     pairs = list(zip(judged["text_a"].to_pylist(), judged["text_b"].to_pylist(), strict=True))
     assert np.allclose(judged["score"], CrossEncoder.load(str(judge)).score(pairs), atol=1e-6)
@@ -178,7 +146,7 @@ def test_groups_restrict_pairs(tmp_path, index):
     by_id = {f"r{row:05}": group for row, group in enumerate(groups)}
     for pairing, wanted in (("within", True), ("across", False)):
         options = {"group_column": "lang", "pairing": pairing, "index": index, "routes": 20, "min_score": 0.5}
-        run(pattern, tmp_path / pairing, block_rows=70, **options)
+        run_mine(pattern, tmp_path / pairing, block_rows=70, **options)
         found = pair_ids(tmp_path / pairing)
         assert found
         assert {by_id[a] == by_id[b] for a, b in found} == {wanted}
@@ -187,7 +155,7 @@ def test_groups_restrict_pairs(tmp_path, index):
 def test_across_two_corpora(tmp_path):
     left, right = clustered(120, seed=1), np.concatenate([clustered(120, seed=1)[::2], clustered(30, seed=2)])
     patterns = [write_vectors(tmp_path / "a", left, 2), write_vectors(tmp_path / "b", right, 3)]
-    figures = run(patterns[0], tmp_path / "out", other=patterns[1], top_k=4, block_rows=40, min_score=0.99)
+    figures = run_mine(patterns[0], tmp_path / "out", other=patterns[1], top_k=4, block_rows=40, min_score=0.99)
     assert "duplicates" not in figures
     scores = left.astype(np.float64) @ right.T.astype(np.float64)
     table = read(tmp_path / "out", "neighbors").sort_by([("id", "ascending"), ("rank", "ascending")])
@@ -204,7 +172,7 @@ def test_duplicates_and_which_to_keep(tmp_path):
     pattern = write_vectors(tmp_path / "in", vectors, 2, **columns)
     kept = {"first": ["r00000", "r00001"], "longest": ["r00002", "r00001"], "newest": ["r00005", "r00004"]}
     for rule, expected in kept.items():
-        run(pattern, tmp_path / rule, keep=rule, newest_column="day" if rule == "newest" else None)
+        run_mine(pattern, tmp_path / rule, keep=rule, newest_column="day" if rule == "newest" else None)
         table = read(tmp_path / rule, "duplicates")
         assert table["id"].to_pylist() == ["r00000", "r00002", "r00005", "r00001", "r00004"]
         assert table["group"].to_pylist() == [0, 0, 0, 1, 1]
@@ -212,7 +180,7 @@ def test_duplicates_and_which_to_keep(tmp_path):
         assert table.filter(table["keep"])["id"].to_pylist() == expected
         assert manifest(tmp_path / rule, "duplicates")["groups"] == 2
         assert manifest(tmp_path / rule, "duplicates")["saturated_rows"] == 0
-    run(pattern, tmp_path / "saturated", top_k=1)
+    run_mine(pattern, tmp_path / "saturated", top_k=1)
     assert manifest(tmp_path / "saturated", "duplicates")["saturated_rows"] == 2  # of the two rows that are kept
 
 
@@ -235,12 +203,12 @@ def groups_of(output: Path) -> dict[str, list[str]]:
 
 def test_a_duplicate_is_near_the_row_that_is_kept(tmp_path):
     pattern = write_vectors(tmp_path / "in", at_angles(*CHAIN), text=["a", "bb", "ccc", "dd", "e"])
-    run(pattern, tmp_path / "first")
+    run_mine(pattern, tmp_path / "first")
     assert groups_of(tmp_path / "first") == {"r00000": ["r00000", "r00001"], "r00002": ["r00002", "r00003"]}
     table = read(tmp_path / "first", "duplicates")
     assert table["keep"].to_pylist() == [True, False, True, False]
     assert np.allclose(table["score"], [1, np.cos(np.radians(15))] * 2)
-    run(pattern, tmp_path / "longest", keep="longest")
+    run_mine(pattern, tmp_path / "longest", keep="longest")
     assert groups_of(tmp_path / "longest") == {"r00002": ["r00001", "r00002", "r00003"]}
 
 
@@ -256,9 +224,9 @@ def test_chains_are_groups_on_request(tmp_path):
 
 
 def test_a_row_between_two_kept_rows_joins_the_nearer(tmp_path):
-    run(write_vectors(tmp_path / "in", at_angles(0, 20, 11)), tmp_path / "out", duplicate_score=0.97)
+    run_mine(write_vectors(tmp_path / "in", at_angles(0, 20, 11)), tmp_path / "out", duplicate_score=0.97)
     assert groups_of(tmp_path / "out") == {"r00001": ["r00001", "r00002"]}  # and the other is kept, and alone
-    run(write_vectors(tmp_path / "even", at_angles(0, 90, 45)), tmp_path / "tie", duplicate_score=0.7)
+    run_mine(write_vectors(tmp_path / "even", at_angles(0, 90, 45)), tmp_path / "tie", duplicate_score=0.7)
     assert groups_of(tmp_path / "tie") == {"r00000": ["r00000", "r00002"]}
 
 
@@ -267,11 +235,11 @@ def test_saturated_rows_of_the_two_rules(tmp_path, chains):
     """Of 8 rows in a fan, with 2 neighbours of each: only what may change a group is counted."""
     options = {"duplicate_chains": chains, "duplicate_score": 0.96}
     pattern = write_vectors(tmp_path / "in", at_angles(*range(0, 80, 10)))
-    figures = run(pattern, tmp_path / "few", top_k=2, **options)
+    figures = run_mine(pattern, tmp_path / "few", top_k=2, **options)
     saturated = manifest(tmp_path / "few", "duplicates")["saturated_rows"]
     assert saturated == (6 if chains else len(groups_of(tmp_path / "few")) - 1)
     assert f"at most {saturated}" in figures["incomplete groups"]
-    figures = run(pattern, tmp_path / "all", top_k=7, **options)
+    figures = run_mine(pattern, tmp_path / "all", top_k=7, **options)
     assert manifest(tmp_path / "all", "duplicates")["saturated_rows"] == 0
     assert "incomplete groups" not in figures
 
@@ -281,7 +249,7 @@ def test_duplicates_do_not_depend_on_shards_and_blocks(tmp_path):
     expected = None
     for shards, block_rows in ((1, 8192), (5, 37), (3, 64)):
         output = tmp_path / f"out{shards}"
-        run(write_vectors(tmp_path / f"in{shards}", vectors, shards), output, block_rows=block_rows, top_k=400)
+        run_mine(write_vectors(tmp_path / f"in{shards}", vectors, shards), output, block_rows=block_rows, top_k=400)
         table = read(output, "duplicates")
         assert expected is None or table.equals(expected)
         expected = table
@@ -303,7 +271,7 @@ def test_numbers_and_negation_are_told_apart(tmp_path):
         "the service never listens on port 8080",
         "el servicio no escucha en el puerto 8080",
     ]
-    run(write_vectors(tmp_path / "in", np.ones((4, 4), np.float32), text=texts), tmp_path / "out")
+    run_mine(write_vectors(tmp_path / "in", np.ones((4, 4), np.float32), text=texts), tmp_path / "out")
     found = {
         (row["id_a"][-1] + row["id_b"][-1]): (row["numbers_differ"], row["negation_differs"])
         for row in read(tmp_path / "out", "pairs").to_pylist()
@@ -324,7 +292,7 @@ def test_numbers_and_negation_are_told_apart(tmp_path):
 def test_pairs_across_corpora_compare_numbers(tmp_path):
     left = write_vectors(tmp_path / "a", np.ones((2, 4), np.float32), text=["room 1", "room 2"])
     right = write_vectors(tmp_path / "b", np.ones((1, 4), np.float32), text=["room 2"])
-    run(left, tmp_path / "out", other=right)
+    run_mine(left, tmp_path / "out", other=right)
     table = read(tmp_path / "out", "pairs").sort_by("id_a")
     assert table["numbers_differ"].to_pylist() == [True, False]
 
@@ -333,7 +301,7 @@ def test_pairs_across_corpora_compare_numbers(tmp_path):
 def test_smaller_types(tmp_path, dtype):
     vectors = clustered(100, 32)
     stored = (vectors * 127).round().astype(np.int8) if dtype == "int8" else vectors.astype(np.float16)
-    run(write_vectors(tmp_path / "in", stored), tmp_path / "out", top_k=3)
+    run_mine(write_vectors(tmp_path / "in", stored), tmp_path / "out", top_k=3)
     _, scores = brute_force(stored.astype(np.float32), 3)
     table = read(tmp_path / "out", "neighbors").sort_by([("id", "ascending"), ("rank", "ascending")])
     assert np.allclose(table["score"].to_numpy().reshape(100, 3), scores, atol=1e-5)
@@ -343,7 +311,9 @@ def test_smaller_types(tmp_path, dtype):
 def test_zero_vectors_have_no_neighbors(tmp_path, index):
     vectors = clustered(40)
     vectors[[3, 17]] = 0
-    run(write_vectors(tmp_path / "in", vectors, 2), tmp_path / "out", top_k=50, block_rows=15, index=index, cells=1)
+    run_mine(
+        write_vectors(tmp_path / "in", vectors, 2), tmp_path / "out", top_k=50, block_rows=15, index=index, cells=1
+    )
     table = read(tmp_path / "out", "neighbors")
     assert {"r00003", "r00017"}.isdisjoint(table["id"].to_pylist() + table["neighbor_id"].to_pylist())
     assert len(table) == 38 * 37
@@ -352,14 +322,14 @@ def test_zero_vectors_have_no_neighbors(tmp_path, index):
 @pytest.mark.parametrize("index", ["exact", "routed"])
 @pytest.mark.parametrize("rows", [0, 1, 2])
 def test_tiny_corpora(tmp_path, rows, index):
-    figures = run(write_vectors(tmp_path / "in", np.ones((rows, 4), np.float32)), tmp_path / "out", index=index)
+    figures = run_mine(write_vectors(tmp_path / "in", np.ones((rows, 4), np.float32)), tmp_path / "out", index=index)
     expected = {0: (0, 0, 0), 1: (0, 0, 0), 2: (2, 1, 2)}[rows]
     assert (figures["neighbors"], figures["pairs"], figures["duplicates"]) == expected
 
 
 def test_integer_ids_are_ordered_as_numbers(tmp_path):
     pattern = write_vectors(tmp_path / "in", np.ones((12, 4), np.float32), id=list(range(12, 0, -1)))
-    run(pattern, tmp_path / "out", top_k=3)
+    run_mine(pattern, tmp_path / "out", top_k=3)
     table = read(tmp_path / "out", "neighbors").sort_by([("id", "ascending"), ("rank", "ascending")])
     assert table["neighbor_id"].to_pylist()[-3:] == [1, 2, 3]
     assert table.schema.field("id").type == pa.int64()
@@ -370,7 +340,7 @@ def test_bad_corpora_are_refused(tmp_path):
 
     def message(*patterns: str, **options) -> str:
         with pytest.raises((DataError, JobError)) as caught:
-            run(patterns[0], tmp_path / "out", other=patterns[1] if len(patterns) > 1 else None, **options)
+            run_mine(patterns[0], tmp_path / "out", other=patterns[1] if len(patterns) > 1 else None, **options)
         assert not (tmp_path / "out/pairs/_manifest.json").exists()
         return str(caught.value)
 
@@ -432,28 +402,28 @@ def contents(output: Path) -> dict[str, bytes]:
 
 def test_second_run_keeps_everything_and_a_change_is_noticed(tmp_path):
     pattern = write_vectors(tmp_path / "in", clustered(100), 2)
-    assert run(pattern, tmp_path / "out")["kept from before"] == "no"
+    assert run_mine(pattern, tmp_path / "out")["kept from before"] == "no"
     before = contents(tmp_path / "out")
-    assert run(pattern, tmp_path / "out")["kept from before"] == "yes"
+    assert run_mine(pattern, tmp_path / "out")["kept from before"] == "yes"
     assert contents(tmp_path / "out") == before
-    assert run(pattern, tmp_path / "out", min_score=0.9)["kept from before"] == "no"
-    assert run(pattern, tmp_path / "out")["kept from before"] == "no"
+    assert run_mine(pattern, tmp_path / "out", min_score=0.9)["kept from before"] == "no"
+    assert run_mine(pattern, tmp_path / "out")["kept from before"] == "no"
     assert contents(tmp_path / "out") == before
     write_vectors(tmp_path / "in", clustered(100, seed=5), 2)
-    assert run(pattern, tmp_path / "out")["kept from before"] == "no"
+    assert run_mine(pattern, tmp_path / "out")["kept from before"] == "no"
     assert contents(tmp_path / "out") != before
     assert {path.name for path in (tmp_path / "out").iterdir()} == {"neighbors", "pairs", "duplicates"}
 
 
 def test_submit_hands_over_and_does_no_more(tmp_path):
     pattern = write_vectors(tmp_path / "in", clustered(100), 2)
-    run(pattern, tmp_path / "run")
-    run(pattern, tmp_path / "out", min_score=0.9)
+    run_mine(pattern, tmp_path / "run")
+    run_mine(pattern, tmp_path / "out", min_score=0.9)
     mine.submit(MineOptions(input=pattern, output=str(tmp_path / "out"))).wait_until_finish()
     for name in ("neighbors", "pairs", "duplicates"):
         assert manifest(tmp_path / "out", name) == manifest(tmp_path / "run", name)
     assert (tmp_path / "out/_mine").is_dir()
-    assert run(pattern, tmp_path / "out")["kept from before"] == "yes"
+    assert run_mine(pattern, tmp_path / "out")["kept from before"] == "yes"
     for table, expected in zip(results(tmp_path / "out"), results(tmp_path / "run"), strict=True):
         assert table.equals(expected)
 
@@ -461,7 +431,7 @@ def test_submit_hands_over_and_does_no_more(tmp_path):
 def test_submit_checks_before_it_takes_back(tmp_path):
     pattern = write_vectors(tmp_path / "in", clustered(50))
     other = write_vectors(tmp_path / "other", clustered(50), fingerprint="another")
-    run(pattern, tmp_path / "out")
+    run_mine(pattern, tmp_path / "out")
     before = contents(tmp_path / "out")
     for options, message in (({"other": other}, "different models"), ({"keep": "newest"}, "belong together")):
         with pytest.raises(DataError, match=message):
@@ -477,8 +447,8 @@ def test_another_embedding_column(tmp_path):
     (file,) = (tmp_path / "in").glob("*.parquet")
     table = pq.read_table(file)
     pq.write_table(table.rename_columns(["id", "text", "vector"]), file)
-    run(write_vectors(tmp_path / "usual", vectors), tmp_path / "expected")
-    run(path, tmp_path / "out", embedding_column="vector")
+    run_mine(write_vectors(tmp_path / "usual", vectors), tmp_path / "expected")
+    run_mine(path, tmp_path / "out", embedding_column="vector")
     for found, expected in zip(results(tmp_path / "out"), results(tmp_path / "expected"), strict=True):
         assert found.equals(expected)
 
@@ -487,9 +457,9 @@ def test_another_embedding_column(tmp_path):
 def test_resumes_after_a_crash(tmp_path, monkeypatch, index):
     pattern = write_vectors(tmp_path / "in", clustered(300), 3)
     options = {"block_rows": 50, "index": index, "cells": 80}
-    run(pattern, tmp_path / "undisturbed", **options)
+    run_mine(pattern, tmp_path / "undisturbed", **options)
     calls = []
-    module = transforms.neighbors if index == "exact" else transforms.routed
+    module = transforms.neighbors.exact if index == "exact" else transforms.neighbors.routed
     original = module.compare
 
     def crashing(*arguments, **keywords):
@@ -500,10 +470,10 @@ def test_resumes_after_a_crash(tmp_path, monkeypatch, index):
 
     monkeypatch.setattr(module, "compare", crashing)
     with pytest.raises(JobError, match="the same command goes on"):
-        run(pattern, tmp_path / "out", **options)
+        run_mine(pattern, tmp_path / "out", **options)
     assert not (tmp_path / "out/pairs").exists()
     monkeypatch.setattr(module, "compare", original)
-    run(pattern, tmp_path / "out", **options)
+    run_mine(pattern, tmp_path / "out", **options)
     counters = json.loads((tmp_path / "out/neighbors/_run.json").read_text())["counters"]
     assert counters["mine/turns_kept"] >= (10 if index == "exact" else 1)
     assert contents(tmp_path / "out") == contents(tmp_path / "undisturbed")
@@ -523,19 +493,19 @@ def test_resumes_after_a_kill(tmp_path):
     process.kill()
     process.wait()
     assert not (tmp_path / "out/pairs/_manifest.json").exists()
-    run(pattern, tmp_path / "out", **options)
+    run_mine(pattern, tmp_path / "out", **options)
     counters = json.loads((tmp_path / "out/neighbors/_run.json").read_text())["counters"]
     assert counters["mine/turns_kept"] >= 5
-    run(pattern, tmp_path / "undisturbed", **options)
+    run_mine(pattern, tmp_path / "undisturbed", **options)
     assert contents(tmp_path / "out") == contents(tmp_path / "undisturbed")
 
 
 def test_routed_audits_itself(tmp_path):
     vectors = clustered(2000, 24)
     pattern = write_vectors(tmp_path / "in", vectors, 2)
-    run(pattern, tmp_path / "exact", min_score=0.8, top_k=8)
-    run(pattern, tmp_path / "few", min_score=0.8, top_k=8, index="routed", routes=1, cells=60, audit_rows=500)
-    run(pattern, tmp_path / "all", min_score=0.8, top_k=8, index="routed", routes=60, cells=60, audit_rows=500)
+    run_mine(pattern, tmp_path / "exact", min_score=0.8, top_k=8)
+    run_mine(pattern, tmp_path / "few", min_score=0.8, top_k=8, index="routed", routes=1, cells=60, audit_rows=500)
+    run_mine(pattern, tmp_path / "all", min_score=0.8, top_k=8, index="routed", routes=60, cells=60, audit_rows=500)
     true, few = set(pair_ids(tmp_path / "exact")), set(pair_ids(tmp_path / "few"))
     audit = manifest(tmp_path / "few", "neighbors")["audit"]
     assert 400 < audit["rows"] < 600
@@ -551,9 +521,9 @@ def test_routed_audits_itself(tmp_path):
 
 def test_routed_result_does_not_depend_on_blocks(tmp_path):
     vectors = clustered(600)
-    run(write_vectors(tmp_path / "one", vectors), tmp_path / "a", index="routed", cells=20, routes=2)
+    run_mine(write_vectors(tmp_path / "one", vectors), tmp_path / "a", index="routed", cells=20, routes=2)
     other = write_vectors(tmp_path / "in", vectors, 3)
-    run(other, tmp_path / "b", index="routed", cells=20, routes=2, block_rows=90)
+    run_mine(other, tmp_path / "b", index="routed", cells=20, routes=2, block_rows=90)
     for table, expected in zip(results(tmp_path / "b"), results(tmp_path / "a"), strict=True):
         assert table.equals(expected)
 
@@ -582,7 +552,7 @@ def demo(tmp_path_factory) -> Path:
     chosen = pc.or_(paired, pa.array(np.arange(len(corpus)) % 5 == 0))
     pq.write_table(corpus.filter(chosen), output / "sentences.parquet")
     embed.run(EmbedOptions(input=[str(output / "sentences.parquet")], output=str(output)))
-    run(str(output / "embeddings"), output, top_k=100, min_score=0.75)
+    run_mine(str(output / "embeddings"), output, top_k=100, min_score=0.75)
     return output
 
 
@@ -618,7 +588,7 @@ def test_shipped_gold_pairs_are_found(demo, capsys):
 
 def test_several_inputs_are_one_corpus(tmp_path):
     vectors = clustered(60)
-    run(write_vectors(tmp_path / "all", vectors, 3), tmp_path / "one")
+    run_mine(write_vectors(tmp_path / "all", vectors, 3), tmp_path / "one")
     shards = [str(path) for path in sorted((tmp_path / "all").iterdir())]
     flags = ["--output", str(tmp_path / "several")]
     assert main(["mine", "--input", *shards, *flags]) == 0
@@ -641,8 +611,8 @@ def test_several_inputs_must_be_alike(tmp_path):
 def test_more_neighbors_than_rows_are_all_the_others(tmp_path, index):
     pattern = write_vectors(tmp_path / "in", clustered(30), 2)
     options = {"index": index, "routes": 50, "cells": 2, "block_rows": 8}
-    run(pattern, tmp_path / "all", top_k=30, **options)
-    run(pattern, tmp_path / "more", top_k=2_000_000_000, **options)
+    run_mine(pattern, tmp_path / "all", top_k=30, **options)
+    run_mine(pattern, tmp_path / "more", top_k=2_000_000_000, **options)
     for one, other in zip(results(tmp_path / "all"), results(tmp_path / "more"), strict=True):
         assert one.equals(other)
     assert len(read(tmp_path / "more", "neighbors")) == 30 * 29

@@ -1,6 +1,5 @@
 """What the jobs find feeds training: pairs as positives, neighbours as hard negatives."""
 
-import hashlib
 import re
 from pathlib import Path
 
@@ -13,12 +12,12 @@ from pipelines import embed, mine
 from pipelines.cli import main
 from pipelines.embed_options import EmbedOptions
 from pipelines.mine_options import MineOptions
-from sbert_core import SentenceEncoder
+from sbert_beam import SentenceEncoder
+from sbert_core.data.examples import Examples
+from sbert_core.data.schema import neighbors_schema, pairs_schema
 from sbert_core.errors import DataError
-from sbert_core.manifest import Manifest, Part
-from sbert_core.schema import neighbors_schema, pairs_schema
-from sbert_core.training.examples import Examples
-from sbert_core.training.mined import examples_from_pairs, hard_negatives, mine_hard_negatives
+from sbert_core.training.mined_examples import examples_from_pairs, hard_negatives, mine_hard_negatives
+from tests.corpora import write_manifest
 from tests.tiny_models import make_transformer
 
 # A corpus of rows at known cosines to the first: 1, 0.9, 0.8 and so on.
@@ -36,16 +35,6 @@ def write_dataset(folder: Path, table: pa.Table, parts: int = 1, **manifest) -> 
     pq.write_table(table.slice(0, 1), folder / "part-stale.parquet")
     write_manifest(folder, names, **manifest)
     return str(folder)
-
-
-def write_manifest(folder: Path, names: list[str], **manifest) -> None:
-    """A manifest of Parquet files that are there."""
-    parts = []
-    for name in names:
-        content = (folder / name).read_bytes()
-        rows = pq.read_metadata(folder / name).num_rows
-        parts.append(Part(name=name, rows=rows, bytes=len(content), sha256=hashlib.sha256(content).hexdigest()))
-    (folder / "_manifest.json").write_bytes(Manifest(parts=tuple(parts), **manifest).to_json())
 
 
 def pairs_table(*rows: tuple[str | None, str | None, float]) -> pa.Table:

@@ -5,10 +5,10 @@ import pytest
 import torch
 from sentence_transformers.util import paraphrase_mining_embeddings, semantic_search
 
-from sbert_core import mining
 from sbert_core.errors import DataError
-from sbert_core.mining import find_neighbors, mine_paraphrases
-from sbert_core.pairs import Pairs
+from sbert_core.neighbors import in_memory as mining
+from sbert_core.neighbors.in_memory import find_neighbors, mine_paraphrases
+from sbert_core.neighbors.pairs import Pairs
 
 
 def clustered(n: int, seed: int = 0, dim: int = 32) -> np.ndarray:

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 
+from sbert_core.encoder.model_folder import read_folder
 from sbert_core.errors import DataError
-from sbert_core.folder import read_folder
+from sbert_core.training.losses.momentum import MomentumContrast
 from sbert_core.training.model import TrainedEncoder
-from sbert_core.training.momentum import MomentumContrast
 from tests.tiny_models import make_transformer
 
 VIEWS = [["a man is playing", "the quick fox", "where is"], ["playing the flute", "brown fox jumps", "my parcel"]]

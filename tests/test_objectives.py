@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from sbert_core.errors import DataError
-from sbert_core.training.matryoshka import Matryoshka
-from sbert_core.training.objectives import OBJECTIVES, Objective, make_objective, option_names
+from sbert_core.training.losses.matryoshka import Matryoshka
+from sbert_core.training.losses.objectives import OBJECTIVES, Objective, make_objective, option_names
 from tests.loss_peers import draw
 
 LABELS = {

@@ -6,8 +6,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipelines.cli import main
-from sbert_core import SentenceEncoder
-from tests.test_embed import read_output
+from sbert_beam import SentenceEncoder
+from tests.corpora import read_output
 from tests.tiny_models import make_transformer
 
 TEXTS = {

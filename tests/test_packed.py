@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 import torch
 
-from sbert_core.forward import PackedForward, PaddedForward, batch_end
-from sbert_core.packed import PackedTransformer
-from sbert_core.pooling import POOLING_MODES, Pooling
-from sbert_core.transformer import Transformer
+from sbert_core.encoder.forward import PackedForward, PaddedForward, batch_end
+from sbert_core.encoder.packed_transformer import PackedTransformer
+from sbert_core.encoder.pooling import POOLING_MODES, Pooling
+from sbert_core.encoder.transformer import Transformer
 from tests.tiny_models import ARCHITECTURES, PACKED, make_transformer
 
 

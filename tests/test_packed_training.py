@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from sbert_core.training.packed import PackedTraining
-from sbert_core.transformer import Transformer
+from sbert_core.encoder.transformer import Transformer
+from sbert_core.training.packed_training import PackedTraining
 from tests.tiny_models import PACKED, make_transformer
 
 TEXTS = ["the quick brown fox jumps", "a man", "where is my parcel?", "the lazy dog is playing the flute"]

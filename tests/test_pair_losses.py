@@ -8,7 +8,7 @@ from sentence_transformers.sentence_transformer import losses as peers
 from sentence_transformers.sentence_transformer.losses.contrastive import SiameseDistanceMetric
 
 from sbert_core.errors import DataError
-from sbert_core.training.pair_losses import (
+from sbert_core.training.losses.pair_losses import (
     CONCATENATIONS,
     Classification,
     Contrastive,

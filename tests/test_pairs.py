@@ -3,8 +3,16 @@
 import numpy as np
 import pytest
 
-from sbert_core.pairs import Pairs, join_pairs, limit_per_row, margin_scores, mean_scores, merge_pairs, pairs_of
-from sbert_core.topk import EMPTY, pack
+from sbert_core.neighbors.pairs import (
+    Pairs,
+    join_pairs,
+    limit_per_row,
+    margin_scores,
+    mean_scores,
+    merge_pairs,
+    pairs_of,
+)
+from sbert_core.neighbors.topk import EMPTY, pack
 
 
 def make(*pairs: tuple[int, int, float]) -> Pairs:

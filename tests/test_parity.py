@@ -6,26 +6,12 @@ import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer import modules as models
 
-from sbert_core import SentenceEncoder
-from sbert_core.pooling import POOLING_MODES
-from tests.tiny_models import ARCHITECTURES, make_transformer, perturb
+from sbert_beam import SentenceEncoder
+from sbert_core.encoder.pooling import POOLING_MODES
+from tests.peers import assert_same, build
+from tests.tiny_models import ARCHITECTURES, make_transformer
 
 THEIR_MODES = {"mean_sqrt_len": "mean_sqrt_len_tokens", "weighted_mean": "weightedmean", "last": "lasttoken"}
-
-
-def assert_same(ours: np.ndarray, theirs: np.ndarray) -> None:
-    assert ours.shape == theirs.shape
-    np.testing.assert_allclose(ours, theirs, atol=2e-6, rtol=1e-4)
-
-
-def build(folder, architecture="bert", pooling="mean", heads=(), prompts=None, **options) -> SentenceTransformer:
-    body = models.Transformer(str(make_transformer(folder / "hf", architecture)), **options)
-    pool = models.Pooling(body.get_embedding_dimension(), pooling_mode=pooling)
-    for head in heads:
-        perturb(head)
-    model = SentenceTransformer(modules=[body, pool, *heads], device="cpu", prompts=prompts)
-    model.save(str(folder / "st"))
-    return model
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)

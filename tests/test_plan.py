@@ -1,6 +1,6 @@
 import pytest
 
-from sbert_core import TrainPlan
+from sbert_beam import TrainPlan
 from sbert_core.errors import DataError
 
 LEAST = {"model": "default", "output": "out", "data": [{"file": "pairs.tsv"}]}

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from pipelines.cli import main
-from sbert_core.training.objectives import OBJECTIVES, option_names
+from sbert_core.training.losses.objectives import OBJECTIVES, option_names
 from sbert_core.training.plan import Dev, Source, TrainPlan
 from tests.tiny_models import make_transformer
 

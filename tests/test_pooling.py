@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from sbert_core import ModelError
-from sbert_core.heads import Dense, LayerNorm, Normalize
-from sbert_core.pooling import Pooling
+from sbert_beam import ModelError
+from sbert_core.encoder.heads import Dense, LayerNorm, Normalize
+from sbert_core.encoder.pooling import Pooling
 
 TOKENS = torch.tensor([[[1.0, -2.0], [3.0, -8.0], [100.0, 100.0]], [[4.0, 0.0], [0.0, 4.0], [2.0, 2.0]]])
 MASK = torch.tensor([[1, 1, 0], [1, 1, 1]])

@@ -3,7 +3,7 @@ import pytest
 
 from sbert_core.errors import DataError
 from sbert_core.evaluation.edits import change_number, find_names, make_typo, negate, reorder_words, swap_entity
-from sbert_core.evaluation.probes import PROBES, evaluate_probes, make_probes
+from sbert_core.evaluation.probes_task import PROBES, evaluate_probes, make_probes
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,7 @@ import pytest
 
 from pipelines.execute import execute, new_pipeline
 from sbert_core.errors import JobError
-from tests.test_embed import make_table, write_shards
-from tests.test_mine import clustered, write_vectors
+from tests.corpora import clustered, make_table, write_shards, write_vectors
 from tests.tiny_models import make_transformer
 
 ROOT = Path(__file__).parents[1]

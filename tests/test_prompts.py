@@ -14,10 +14,10 @@ from sentence_transformers.sentence_transformer.evaluation import (
 )
 
 from pipelines.cli import main
-from sbert_core import SentenceEncoder, TrainPlan, train
+from sbert_beam import SentenceEncoder, TrainPlan, train
+from sbert_core.encoder.prompts import document_prompt, prompts_of_columns, query_prompt
 from sbert_core.errors import DataError
 from sbert_core.evaluation.render import read_json
-from sbert_core.prompts import document_prompt, prompts_of_columns, query_prompt
 from sbert_core.training import loop
 from tests.tiny_models import make_transformer
 

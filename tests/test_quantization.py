@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from sentence_transformers.util.quantization import quantize_embeddings
 
-from sbert_core import calibrate, quantize
+from sbert_beam import calibrate, quantize
 
 
 @pytest.fixture

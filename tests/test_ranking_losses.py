@@ -8,7 +8,14 @@ import torch
 from sentence_transformers.sentence_transformer import losses as peers
 
 from sbert_core.errors import DataError
-from sbert_core.training.ranking_losses import E5, Contriever, MultipleNegatives, SimCSE, SupervisedSimCSE, crop_words
+from sbert_core.training.losses.ranking_losses import (
+    E5,
+    Contriever,
+    MultipleNegatives,
+    SimCSE,
+    SupervisedSimCSE,
+    crop_words,
+)
 from tests.loss_peers import assert_harmless, assert_same_as_peer, draw
 
 Q = torch.tensor([[1.0, 0.0], [0.0, 2.0]])

@@ -12,10 +12,10 @@ import pytest
 from pipelines import embed
 from pipelines.embed_options import EmbedOptions
 from sbert_core.errors import DataError, JobError
+from tests.corpora import make_table, read_output, run_fake, write_shards
 from tests.fake_encoder import FakeEncoder, load_fake
-from tests.test_embed import make_table, read_output, run_fake, write_shards
-from transforms.encode import EncodeSentences, int8_ranges
-from transforms.tasks import inspect_files, read_task, split_file
+from transforms.dataset.slices import inspect_files, read_task, split_file
+from transforms.encode.encode_sentences import EncodeSentences, int8_ranges
 
 TEXTS = [f'line {number}, with "quotes" and ümlauts' for number in range(25)]
 

@@ -16,9 +16,10 @@ from benchmarks.measure import RESULTS
 from benchmarks.readme import render
 from pipelines.cli import JOBS, OPTIONS
 from pipelines.flags import FlagParser, add_flags, parse_flags
-from sbert_core import TrainPlan
-from sbert_core.training.objectives import OBJECTIVES
+from sbert_beam import TrainPlan
+from sbert_core.training.losses.objectives import OBJECTIVES
 from sbert_core.training.plan import Source
+from tests.documents import code_blocks
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -30,12 +31,9 @@ NAMES = (
     "docs/scaling.md",
     "docs/experiments.md",
 )
+
 DOCUMENTS = [ROOT / name for name in NAMES]
 GUIDE = ROOT / "docs/operating.md"  # its commands have flags of Beam: see test_deploy.py
-
-
-def code_blocks(text: str, language: str) -> list[str]:
-    return re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL)
 
 
 def make_targets() -> set[str]:

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from sbert_core.errors import DataError
-from sbert_core.report import GRID, MAX_TEXT, ReportData, render_report
+from sbert_core.report.report_page import GRID, MAX_TEXT, ReportData, render_report
 
 HOSTILE = [
     "<script>alert(1)</script>",

@@ -14,13 +14,13 @@ from apache_beam.portability.common_urns import resource_hints
 from pipelines import embed
 from pipelines.cli import main
 from pipelines.embed_options import EmbedOptions
-from sbert_core import SentenceEncoder
+from sbert_beam import SentenceEncoder
 from sbert_core.errors import DataError, ModelError
+from tests.corpora import make_table, read_output, run_fake, write_shards
 from tests.fake_encoder import FakeEncoder, load_fake
-from tests.test_embed import make_table, read_output, run_fake, write_shards
 from tests.tiny_models import make_transformer
-from transforms.encode import EncodeSentences, _EncodeFn
-from transforms.resources import EncodeResources
+from transforms.encode.encode_resources import EncodeResources
+from transforms.encode.encode_sentences import EncodeSentences, _EncodeFn
 
 GPU = "type:nvidia-tesla-t4;count:1;install-nvidia-driver"
 WISHES = {"accelerator": GPU, "encode_ram": "16GB", "encode_cpus": 4}

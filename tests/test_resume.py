@@ -12,23 +12,18 @@ import pytest
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.testing.util import assert_that
 
-import transforms.dataset
-import transforms.write
+import transforms.dataset.published
+import transforms.dataset.write_parts
 from pipelines import embed
 from pipelines.embed_options import EmbedOptions
+from sbert_core.data.schema import FINGERPRINT_KEY
 from sbert_core.errors import DataError, JobError
-from sbert_core.schema import FINGERPRINT_KEY
+from tests.corpora import make_table, read_output, run_fake, write_shards
+from tests.damage import contents
 from tests.fake_encoder import FakeEncoder
-from tests.test_embed import make_table, read_output, run_fake, write_shards
-from transforms.encode import EncodeSentences
-from transforms.read import ReadSentences
-from transforms.resume import SkipFinished
-
-
-def contents(output: Path) -> dict[str, bytes]:
-    """Every file of a result but the figures of the run."""
-    files = [path for path in output.rglob("*") if path.is_file() and path.name != "_run.json"]
-    return {str(path.relative_to(output)): path.read_bytes() for path in files}
+from transforms.dataset.read_sentences import ReadSentences
+from transforms.dataset.skip_finished import SkipFinished
+from transforms.encode.encode_sentences import EncodeSentences
 
 
 @pytest.fixture
@@ -68,11 +63,15 @@ def crash_on(monkeypatch, target, name, condition) -> None:
 
 
 STAGES = {
-    "before a part is written": ("commit", transforms.write, lambda path: "part-001" in path),
+    "before a part is written": ("commit", transforms.dataset.write_parts, lambda path: "part-001" in path),
     "between write and rename": ("rename", FileSystems, lambda paths: "part-002" in paths[0]),
-    "before the manifest": ("commit", transforms.dataset, lambda path: path.endswith("_manifest.json")),
-    "between the manifests": ("commit", transforms.dataset, lambda path: path.endswith("rejected/_manifest.json")),
-    "rejected rows": ("commit", transforms.write, lambda path: "/rejected/" in path),
+    "before the manifest": ("commit", transforms.dataset.published, lambda path: path.endswith("_manifest.json")),
+    "between the manifests": (
+        "commit",
+        transforms.dataset.published,
+        lambda path: path.endswith("rejected/_manifest.json"),
+    ),
+    "rejected rows": ("commit", transforms.dataset.write_parts, lambda path: "/rejected/" in path),
 }
 
 

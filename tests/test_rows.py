@@ -13,12 +13,12 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.testing.util import assert_that
 from apache_beam.utils.timestamp import Timestamp
 
-from sbert_core import ModelError, SentenceEncoder, TextError
+from sbert_beam import ModelError, SentenceEncoder, TextError
 from tests.fake_encoder import CrowdedEncoder, FakeEncoder, FaultyEncoder, load_counted, load_fake
 from tests.tiny_models import make_transformer
-from transforms.encode import EncodeSentences
-from transforms.handler import SentenceEmbeddings, SentenceEncoderHandler
-from transforms.rows import EncodeRows
+from transforms.encode.encode_rows import EncodeRows
+from transforms.encode.encode_sentences import EncodeSentences
+from transforms.encode.model_handler import SentenceEmbeddings, SentenceEncoderHandler
 
 
 class Ticket(NamedTuple):
@@ -252,7 +252,7 @@ providers:
   - type: python
     config: {{}}
     transforms:
-      EncodeSentences: transforms.rows.EncodeRows
+      EncodeSentences: transforms.encode.encode_rows.EncodeRows
 """
 
 

@@ -6,20 +6,10 @@ import pytest
 import torch
 from sentence_transformers.sentence_transformer import modules as their_modules
 
-from sbert_core import ModelError, SentenceEncoder
-from tests.test_folder import edit_json
-from tests.test_parity import assert_same, build
-from tests.tiny_models import make_transformer
-
-
-class Payload:
-    """Leaves a mark on disk when it is unpickled."""
-
-    def __init__(self, mark):
-        self.mark = mark
-
-    def __reduce__(self):
-        return (open, (str(self.mark), "w"))
+from sbert_beam import ModelError, SentenceEncoder
+from tests.damage import Payload
+from tests.peers import assert_same, build
+from tests.tiny_models import edit_json, make_transformer
 
 
 @pytest.mark.parametrize("name", ["pytorch_model.bin", "pytorch_model-00001-of-00002.bin", "weights.pkl", "model.pt"])

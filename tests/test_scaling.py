@@ -18,14 +18,25 @@ from pipelines.cluster_options import ClusterOptions
 from pipelines.embed_options import EmbedOptions
 from pipelines.mine_options import MineOptions
 from pipelines.search_options import SearchOptions
-from sbert_core import Encoded
-from sbert_core.communities import drop_small
-from transforms import cells, neighbors, routed
-from transforms.cells import Turn, list_turns
-from transforms.encode import EncodeSentences
-from transforms.label import number_clusters
-from transforms.tally import BUCKETS, CANDIDATES, Centers, Rows, deal_terms, join_tallies, merge_dealt, tally_block
-from transforms.write import Part
+from sbert_beam import Encoded
+from sbert_core.clusters.communities import drop_small
+from transforms.clusters.labels import number_clusters
+from transforms.clusters.tally import (
+    BUCKETS,
+    CANDIDATES,
+    Centers,
+    Rows,
+    deal_terms,
+    join_tallies,
+    merge_dealt,
+    tally_block,
+)
+from transforms.dataset.write_parts import Part
+from transforms.encode.encode_sentences import EncodeSentences
+from transforms.neighbors import cell_files as cells
+from transforms.neighbors import exact as neighbors
+from transforms.neighbors import routed
+from transforms.neighbors.cell_files import Turn, list_turns
 
 SIZES = (10_000, 40_000)
 BLOCK_ROWS, K, CLUSTERS = 2500, 8, 8

@@ -7,7 +7,7 @@ import torch
 import transformers
 from torch import nn
 
-from sbert_core import DataError, ModelError
+from sbert_beam import DataError, ModelError
 from sbert_core.training.schedule import learning_rate_factor, make_optimizer
 from tests.tiny_models import make_transformer
 

@@ -14,11 +14,10 @@ from pipelines import embed, search
 from pipelines.cli import main
 from pipelines.embed_options import EmbedOptions
 from pipelines.search_options import SearchOptions
-from sbert_core import SentenceEncoder
-from sbert_core.cross_encoder import CrossEncoder
+from sbert_beam import SentenceEncoder
+from sbert_core.encoder.cross_encoder import CrossEncoder
 from sbert_core.errors import DataError
-from tests.test_cross_encoder import make_classifier
-from tests.tiny_models import make_transformer
+from tests.tiny_models import make_classifier, make_transformer
 
 TEXTS = [f"{who} {verb} the {what}" for who in ("a man", "a dog") for verb in ("jumps over", "is playing") for what in
          ("lazy fox", "quick flute", "brown parcel", "dog")]  # fmt: skip

@@ -10,11 +10,11 @@ import pytest
 from pipelines import embed
 from pipelines.cli import main
 from pipelines.embed_options import EmbedOptions
+from sbert_core.data.text_stream import TextFormat
 from sbert_core.errors import DataError, JobError
-from sbert_core.text_stream import TextFormat
+from tests.corpora import make_table, read_output, run_fake, write_shards
 from tests.fake_encoder import load_fake
-from tests.test_embed import make_table, read_output, run_fake, write_shards
-from transforms.tasks import inspect_readable_files
+from transforms.dataset.slices import inspect_readable_files
 
 
 @pytest.fixture(autouse=True)

@@ -10,8 +10,9 @@ import huggingface_hub
 import numpy as np
 import pytest
 
-from sbert_core import ModelError, SentenceEncoder, source
-from sbert_core.source import find_model
+from sbert_beam import ModelError, SentenceEncoder
+from sbert_core.encoder import model_source as source
+from sbert_core.encoder.model_source import find_model
 from tests.tiny_models import make_transformer
 
 

@@ -8,8 +8,8 @@ import safetensors.numpy
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer import modules as their_modules
 
-from sbert_core import ModelError, SentenceEncoder
-from tests.test_parity import assert_same
+from sbert_beam import ModelError, SentenceEncoder
+from tests.peers import assert_same
 from tests.tiny_models import make_tokenizer
 
 

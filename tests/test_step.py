@@ -4,12 +4,12 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from sbert_core.folder import EncoderParts, read_folder
-from sbert_core.static import StaticEmbedding
+from sbert_core.encoder.model_folder import EncoderParts, read_folder
+from sbert_core.encoder.static_embedding import StaticEmbedding
 from sbert_core.training import step
 from sbert_core.training.attack import TokenShift
+from sbert_core.training.losses.objectives import make_objective
 from sbert_core.training.model import TrainedEncoder, token_embeddings
-from sbert_core.training.objectives import make_objective
 from sbert_core.training.step import Step, StepOptions, disagreement
 from sbert_core.training.world import World
 from tests.tiny_models import make_tokenizer, make_transformer

@@ -10,11 +10,12 @@ import torch
 import transformers
 from sentence_transformers import SentenceTransformer
 
-from sbert_core import CrossEncoder, DataError, ModelError, SentenceEncoder, TextError
-from sbert_core.folder import EncoderParts
-from sbert_core.heads import Dense, Normalize
-from sbert_core.pooling import Pooling
-from sbert_core.training.examples import Examples
+from sbert_beam import CrossEncoder, DataError, ModelError, SentenceEncoder, TextError
+from sbert_core.data.examples import Examples
+from sbert_core.encoder.heads import Dense, Normalize
+from sbert_core.encoder.model_folder import EncoderParts
+from sbert_core.encoder.pooling import Pooling
+from sbert_core.encoder.transformer import Transformer
 from sbert_core.training.students import (
     distillation_examples,
     drop_layers,
@@ -22,12 +23,7 @@ from sbert_core.training.students import (
     reduce_dimensions,
     teacher_vectors,
 )
-from sbert_core.transformer import Transformer
-from tests.test_cross_encoder import make_classifier
-from tests.tiny_models import make_tokenizer, make_transformer, perturb
-
-WORDS = ["the", "quick", "brown", "fox", "a", "lazy", "dog", "man", "is", "playing", "flute", "where", "my", "parcel"]
-TEXTS = [" ".join(np.random.default_rng(row).choice(WORDS, 5)) for row in range(60)]
+from tests.tiny_models import TEXTS, make_classifier, make_tokenizer, make_transformer, perturb
 
 
 def make_parts(architecture: str, layers: int) -> EncoderParts:

@@ -6,8 +6,8 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from sbert_core.exemplars import choose_exemplars
-from sbert_core.terms import (
+from sbert_core.clusters.exemplars import choose_exemplars
+from sbert_core.clusters.names.terms import (
     ClusterTerms,
     class_tf_idf,
     common_terms,

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from sbert_core.topk import EMPTY, MAX_RANK, TopK, merge_best, pack, ranks_of, scores_of
+from sbert_core.neighbors.topk import EMPTY, MAX_RANK, TopK, merge_best, pack, ranks_of, scores_of
 
 
 def candidates_of(scores, ranks) -> np.ndarray:

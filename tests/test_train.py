@@ -14,11 +14,11 @@ import torch
 from sentence_transformers import SentenceTransformer
 
 from pipelines.cli import main
-from sbert_core import SentenceEncoder, TrainPlan, train
-from sbert_core.cross_encoder import CrossEncoder
+from sbert_beam import SentenceEncoder, TrainPlan, train
+from sbert_core.encoder.cross_encoder import CrossEncoder
+from sbert_core.encoder.model_folder import EncoderParts, read_folder
+from sbert_core.encoder.static_embedding import StaticEmbedding
 from sbert_core.errors import DataError, JobError, ModelError
-from sbert_core.folder import EncoderParts, read_folder
-from sbert_core.static import StaticEmbedding
 from sbert_core.training import checkpoint, loop
 from tests.tiny_models import make_transformer
 

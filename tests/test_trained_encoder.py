@@ -3,11 +3,11 @@ import pytest
 import torch
 from tokenizers import Tokenizer, models, pre_tokenizers
 
-from sbert_core import SentenceEncoder
-from sbert_core.folder import EncoderParts, read_folder
-from sbert_core.heads import Dense, Normalize
-from sbert_core.pooling import POOLING_MODES, Pooling
-from sbert_core.static import StaticEmbedding
+from sbert_beam import SentenceEncoder
+from sbert_core.encoder.heads import Dense, Normalize
+from sbert_core.encoder.model_folder import EncoderParts, read_folder
+from sbert_core.encoder.pooling import POOLING_MODES, Pooling
+from sbert_core.encoder.static_embedding import StaticEmbedding
 from sbert_core.training.model import TrainedEncoder
 from tests.tiny_models import ARCHITECTURES, make_transformer
 

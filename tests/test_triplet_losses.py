@@ -9,8 +9,8 @@ from sentence_transformers.sentence_transformer.losses.batch_hard_triplet import
 from sentence_transformers.sentence_transformer.losses.triplet import TripletDistanceMetric
 
 from sbert_core.errors import DataError
-from sbert_core.training.distances import DISTANCES
-from sbert_core.training.triplet_losses import (
+from sbert_core.training.losses.distances import DISTANCES
+from sbert_core.training.losses.triplet_losses import (
     BatchAllTriplet,
     BatchHardSoftMarginTriplet,
     BatchHardTriplet,

@@ -13,10 +13,10 @@ from benchmarks.unchecked import CHECKS, MATCHES, Clocks, clocked_checks, compar
 from pipelines import mine
 from pipelines.mine_options import MineOptions
 from sbert_core.errors import DataError
-from tests.test_dataset import flip_bit
-from tests.test_embed import make_table, run_fake, write_shards
-from transforms import dataset
-from transforms.dataset import check_content, read_dataset
+from tests.corpora import make_table, run_fake, write_shards
+from tests.damage import flip_bit
+from transforms.dataset import published as dataset
+from transforms.dataset.published import check_content, read_dataset
 
 
 @pytest.fixture
@@ -31,7 +31,7 @@ def test_every_module_that_checks_is_patched():
     names = [f"transforms.{module.name}" for module in pkgutil.iter_modules(transforms.__path__)]
     for check, modules in patched.items():
         users = {name for name in names if hasattr(importlib.import_module(name), check)}
-        assert users - {"transforms.verify"} == set(modules)  # verify is nothing but checks
+        assert users - {"transforms.dataset.verify_output"} == set(modules)  # verify is nothing but checks
 
 
 def test_damage_is_not_noticed_without_checks(embeddings):

@@ -15,11 +15,11 @@ from pipelines import cluster, mine
 from pipelines.cli import main
 from pipelines.cluster_options import ClusterOptions
 from pipelines.mine_options import MineOptions
-from sbert_core.consistency import Edges, neighbor_problems, vector_problems
-from tests.test_embed import make_table, run_fake, write_shards
-from transforms.dataset import read_manifest
-from transforms.verify import verify_output
-from transforms.write import write_rows
+from sbert_core.data.consistency import Edges, neighbor_problems, vector_problems
+from tests.corpora import make_table, run_fake, write_shards
+from transforms.dataset.published import read_manifest
+from transforms.dataset.verify_output import verify_output
+from transforms.dataset.write_parts import write_rows
 
 
 @pytest.fixture(scope="module")

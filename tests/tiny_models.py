@@ -1,12 +1,18 @@
 """Small models with random weights, as folders on disk."""
 
+import json
 from pathlib import Path
 
+import numpy as np
 import torch
 import transformers
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 from torch import nn
 from transformers import PreTrainedTokenizerFast
+
+from sbert_core.encoder.model_folder import EncoderParts
+from sbert_core.encoder.pooling import Pooling
+from sbert_core.encoder.transformer import Transformer
 
 _SIZES = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48}
 _POSITIONS = {"max_position_embeddings": 40}
@@ -78,3 +84,49 @@ def perturb(module: nn.Module) -> None:
     with torch.no_grad():
         for parameter in module.parameters():
             parameter.add_(torch.randn_like(parameter) * 0.1)
+
+
+NLI = ("contradiction", "Entailment", "neutral")
+
+
+def make_classifier(folder: Path, labels: tuple[str, ...] = ("LABEL_0",), architecture: str = "bert") -> Path:
+    """Writes a Hugging Face folder with a random classifier of pairs."""
+    config = transformers.AutoConfig.from_pretrained(make_transformer(folder / "encoder", architecture))
+    config.id2label = dict(enumerate(labels))
+    config.label2id = {label: position for position, label in enumerate(labels)}
+    tokenizer = make_tokenizer(config.pad_token_id or 0)
+    backend = tokenizer.backend_tokenizer
+    special = [(token, backend.token_to_id(token)) for token in ("[CLS]", "[SEP]")]
+    backend.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=special
+    )
+    torch.manual_seed(5)
+    model = transformers.AutoModelForSequenceClassification.from_config(config)
+    for _ in range(4):  # so far that the scores of two pairs differ clearly
+        perturb(model)
+    model.save_pretrained(folder / "hf")
+    tokenizer.save_pretrained(folder / "hf")
+    if architecture in ("bert", "distilbert"):  # the second has no use for types: they must be left out
+        names = ["input_ids", "token_type_ids", "attention_mask"]
+        edit_json(folder / "hf" / "tokenizer_config.json", lambda config: config.update(model_input_names=names))
+    return folder / "hf"
+
+
+def edit_json(path, change) -> None:
+    content = json.loads(path.read_text())
+    change(content)
+    path.write_text(json.dumps(content))
+
+
+def make_parts(folder, architecture="bert", modes=("mean",), heads=(), **options) -> EncoderParts:
+    body = Transformer.load(make_transformer(folder, architecture), **options)
+    for head in heads:
+        perturb(head)
+    prompts = {"query": "query: ", "passage": "the dog "}
+    return EncoderParts(body, Pooling(body.dim, modes), tuple(heads), prompts, "query")
+
+
+WORDS = ["the", "quick", "brown", "fox", "a", "lazy", "dog", "man", "is", "playing", "flute", "where", "my", "parcel"]
+
+
+TEXTS = [" ".join(np.random.default_rng(row).choice(WORDS, 5)) for row in range(60)]

@@ -2,9 +2,9 @@
 
 import pyarrow as pa
 
+from sbert_core.data.examples import read_texts
+from sbert_core.data.tables import Table, column_names, read_table, short
 from sbert_core.errors import DataError
-from sbert_core.training.examples import read_texts
-from sbert_core.training.tables import Table, column_names, read_table, short
 
 
 def read_text_ids(path: str, id_column: str, text_column: str) -> dict[str, str]:

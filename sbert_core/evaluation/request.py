@@ -4,9 +4,9 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, get_args
 
+from sbert_core.data.examples import Examples, LabelKind, read_examples
+from sbert_core.data.tables import column_names
 from sbert_core.errors import DataError
-from sbert_core.training.examples import Examples, LabelKind, read_examples
-from sbert_core.training.tables import column_names
 
 Task = Literal[
     "sts",

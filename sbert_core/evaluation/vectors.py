@@ -5,9 +5,9 @@ from typing import Literal
 
 import numpy as np
 
+from sbert_core.data.examples import Examples
 from sbert_core.errors import DataError, ModelError
 from sbert_core.evaluation.result import Encode
-from sbert_core.training.examples import Examples
 
 Role = Literal["text", "query", "document"]
 

@@ -16,13 +16,13 @@ import regex
 import torch
 import transformers
 
-from sbert_core.encoder import choose_device
+from sbert_core.clusters.names.terms import SIGN, UNSPACED
+from sbert_core.data.tables import short
+from sbert_core.encoder.model_source import find_model
+from sbert_core.encoder.safety import check_folder
+from sbert_core.encoder.sentence_encoder import choose_device
+from sbert_core.encoder.transformer import quiet
 from sbert_core.errors import DataError, ModelError
-from sbert_core.safety import check_folder
-from sbert_core.source import find_model
-from sbert_core.terms import SIGN, UNSPACED
-from sbert_core.training.tables import short
-from sbert_core.transformer import quiet
 
 Step = Callable[[list[str], np.random.Generator], list[str]]
 Translate = Callable[[list[str]], list[str]]

@@ -14,11 +14,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from sbert_core.cross_encoder import CrossEncoder
-from sbert_core.encoder import SentenceEncoder
+from sbert_core.data.examples import Examples
+from sbert_core.encoder.cross_encoder import CrossEncoder
+from sbert_core.encoder.sentence_encoder import SentenceEncoder
 from sbert_core.errors import DataError
-from sbert_core.mining import find_neighbors
-from sbert_core.training.examples import Examples
+from sbert_core.neighbors.in_memory import find_neighbors
 
 
 def label_pairs(cross_encoder: CrossEncoder, pairs: Examples) -> Examples:

@@ -5,8 +5,8 @@ from typing import Literal
 
 import numpy as np
 
+from sbert_core.data.examples import Examples
 from sbert_core.errors import DataError
-from sbert_core.training.examples import Examples
 
 Mixing = Literal["round_robin", "proportional"]
 

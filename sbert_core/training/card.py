@@ -24,7 +24,7 @@ def write_card(plan: TrainPlan, sizes: list[int], result: dict[str, Any]) -> str
         f"A sentence encoder with {result['dim']} dimensions, trained from `{plan.model}` by sbert-beam.",
         "",
         "```python",
-        "from sbert_core import SentenceEncoder",
+        "from sbert_beam import SentenceEncoder",
         "",
         f'vectors = SentenceEncoder.load("{plan.output}").encode(["A sentence.", "Another one."])',
         "```",

@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
+from sbert_core.encoder.model_folder import EncoderParts, write_folder
 from sbert_core.errors import DataError
-from sbert_core.folder import EncoderParts, write_folder
 from sbert_core.training.world import World
 
 WORK = "_training"

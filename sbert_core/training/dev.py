@@ -4,13 +4,13 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from sbert_core.encoder import SentenceEncoder
+from sbert_core.data.examples import Examples, LabelKind, read_examples
+from sbert_core.encoder.sentence_encoder import SentenceEncoder
 from sbert_core.errors import DataError
-from sbert_core.evaluation.pairs import evaluate_pairs
+from sbert_core.evaluation.pairs_task import evaluate_pairs
 from sbert_core.evaluation.result import Evaluation
-from sbert_core.evaluation.sts import evaluate_sts
-from sbert_core.evaluation.triplets import evaluate_triplets
-from sbert_core.training.examples import Examples, LabelKind, read_examples
+from sbert_core.evaluation.sts_task import evaluate_sts
+from sbert_core.evaluation.triplets_task import evaluate_triplets
 from sbert_core.training.plan import Dev, DevTask
 
 METRICS: dict[DevTask, str] = {"sts": "spearman", "triplets": "accuracy", "pairs": "average precision"}

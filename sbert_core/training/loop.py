@@ -12,16 +12,17 @@ import numpy as np
 import torch
 from torch import nn
 
-from sbert_core.encoder import SentenceEncoder, choose_device
+from sbert_core.data.examples import Examples
+from sbert_core.data.tables import digest_files
+from sbert_core.encoder.model_folder import EncoderParts, read_folder
+from sbert_core.encoder.model_source import find_model
+from sbert_core.encoder.sentence_encoder import SentenceEncoder, choose_device
 from sbert_core.errors import DataError, JobError, ModelError
-from sbert_core.folder import EncoderParts, read_folder
 from sbert_core.progress import ProgressBar
-from sbert_core.source import find_model
 from sbert_core.training.batches import mixed_steps
 from sbert_core.training.card import write_card
 from sbert_core.training.checkpoint import RunFolder
 from sbert_core.training.dev import METRICS, read_dev, score_dev
-from sbert_core.training.examples import Examples
 from sbert_core.training.lora import add_lora, merge_lora
 from sbert_core.training.model import TrainedEncoder
 from sbert_core.training.plan import TrainPlan
@@ -29,7 +30,6 @@ from sbert_core.training.schedule import learning_rate_factor, make_optimizer
 from sbert_core.training.shape import freeze_layers, shape_parts
 from sbert_core.training.sources import PreparedSource, column_prompts, prepare
 from sbert_core.training.step import Step, StepOptions
-from sbert_core.training.tables import digest_files
 from sbert_core.training.world import World
 
 _LOG_EVERY = 10  # steps

@@ -5,9 +5,9 @@ import dataclasses
 
 from torch import nn
 
+from sbert_core.encoder.model_folder import EncoderParts
+from sbert_core.encoder.transformer import Transformer
 from sbert_core.errors import ModelError
-from sbert_core.folder import EncoderParts
-from sbert_core.transformer import Transformer
 
 
 def add_lora(parts: EncoderParts, rank: int) -> nn.Module:

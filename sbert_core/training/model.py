@@ -7,13 +7,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from sbert_core.encoder import SentenceEncoder
-from sbert_core.folder import EncoderParts
-from sbert_core.packed import PackedTransformer
-from sbert_core.static import StaticEmbedding
-from sbert_core.tokenization import TokenizedTexts
+from sbert_core.encoder.model_folder import EncoderParts
+from sbert_core.encoder.packed_transformer import PackedTransformer
+from sbert_core.encoder.sentence_encoder import SentenceEncoder
+from sbert_core.encoder.static_embedding import StaticEmbedding
+from sbert_core.encoder.tokenization import TokenizedTexts
 from sbert_core.training.attack import TokenShift
-from sbert_core.training.packed import PackedTraining
+from sbert_core.training.packed_training import PackedTraining
 
 
 class TrainedEncoder(nn.Module):

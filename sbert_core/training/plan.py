@@ -9,14 +9,14 @@ from typing import Any, Literal, Self
 
 import yaml
 
+from sbert_core.data.tables import short
+from sbert_core.encoder.prompts import prompts_of_columns
 from sbert_core.errors import DataError
-from sbert_core.prompts import prompts_of_columns
 from sbert_core.training.attack import Attack
 from sbert_core.training.batches import Mixing
-from sbert_core.training.objectives import OBJECTIVES
+from sbert_core.training.losses.objectives import OBJECTIVES
 from sbert_core.training.plan_values import check_above_zero, check_choices, check_numbers, make_part
 from sbert_core.training.schedule import Schedule
-from sbert_core.training.tables import short
 
 DevTask = Literal["sts", "triplets", "pairs"]
 TrainPrecision = Literal["float32", "bfloat16", "float16"]

@@ -8,8 +8,8 @@ import typing
 from collections.abc import Mapping
 from typing import Any, Literal, TypeVar, get_args
 
+from sbert_core.data.tables import short
 from sbert_core.errors import DataError
-from sbert_core.training.tables import short
 
 Part = TypeVar("Part")
 

@@ -2,14 +2,14 @@
 
 import dataclasses
 
+from sbert_core.encoder.heads import Dense, Normalize
+from sbert_core.encoder.model_folder import EncoderParts
+from sbert_core.encoder.pooling import Pooling
+from sbert_core.encoder.prompts import DOCUMENT, prompts_of_columns
+from sbert_core.encoder.transformer import Transformer
 from sbert_core.errors import ModelError
-from sbert_core.folder import EncoderParts
-from sbert_core.heads import Dense, Normalize
-from sbert_core.pooling import Pooling
-from sbert_core.prompts import DOCUMENT, prompts_of_columns
 from sbert_core.training.plan import TrainPlan
 from sbert_core.training.students import drop_layers, layers_of
-from sbert_core.transformer import Transformer
 
 
 def shape_parts(parts: EncoderParts, plan: TrainPlan) -> EncoderParts:

@@ -9,20 +9,20 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sbert_core.cross_encoder import CrossEncoder
-from sbert_core.encoder import SentenceEncoder
+from sbert_core.data.examples import Examples, read_examples
+from sbert_core.data.manifest import MANIFEST
+from sbert_core.data.tables import short
+from sbert_core.encoder.cross_encoder import CrossEncoder
+from sbert_core.encoder.sentence_encoder import SentenceEncoder
 from sbert_core.errors import DataError
-from sbert_core.manifest import MANIFEST
 from sbert_core.training.augmentation import Augmenter, delete_words, read_synonyms, replace_synonyms, swap_words
 from sbert_core.training.augsbert import label_pairs
 from sbert_core.training.batches import distinct_batches, grouped_batches, shuffled_batches
-from sbert_core.training.examples import Examples, read_examples
-from sbert_core.training.mined import examples_from_pairs, hard_negatives, mine_hard_negatives
-from sbert_core.training.objective import Objective
-from sbert_core.training.objectives import OBJECTIVES, make_objective
+from sbert_core.training.losses.objective import Objective
+from sbert_core.training.losses.objectives import OBJECTIVES, make_objective
+from sbert_core.training.mined_examples import examples_from_pairs, hard_negatives, mine_hard_negatives
 from sbert_core.training.plan import Source
 from sbert_core.training.students import distillation_examples, margin_examples
-from sbert_core.training.tables import short
 
 _AUGMENTATIONS: dict[str, Callable[[Any], Any]] = {
     "delete": delete_words,

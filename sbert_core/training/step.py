@@ -9,8 +9,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sbert_core.training.attack import DEFAULT_EPSILON, Attack, TokenShift
+from sbert_core.training.losses.objective import Objective
 from sbert_core.training.model import TrainedEncoder
-from sbert_core.training.objective import Objective
 from sbert_core.training.world import World
 
 Views = list[list[str]]

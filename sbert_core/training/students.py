@@ -14,14 +14,14 @@ import torch
 from torch import nn
 from transformers import PreTrainedModel
 
-from sbert_core.cross_encoder import CrossEncoder
-from sbert_core.encoder import Precision, SentenceEncoder
+from sbert_core.data.examples import Examples
+from sbert_core.encoder.cross_encoder import CrossEncoder
+from sbert_core.encoder.heads import Dense
+from sbert_core.encoder.model_folder import EncoderParts
+from sbert_core.encoder.packed_transformer import BLOCKS
+from sbert_core.encoder.sentence_encoder import Precision, SentenceEncoder
+from sbert_core.encoder.transformer import Transformer
 from sbert_core.errors import DataError, ModelError, TextError
-from sbert_core.folder import EncoderParts
-from sbert_core.heads import Dense
-from sbert_core.packed import BLOCKS
-from sbert_core.training.examples import Examples
-from sbert_core.transformer import Transformer
 
 # Where an architecture keeps its layers; all of those that run packed, and T5's encoders.
 _LAYERS = dict.fromkeys(BLOCKS, "encoder.layer") | {"DistilBertModel": "transformer.layer"}

@@ -1,0 +1,60 @@
+"""What a person sees while a local job runs."""
+
+import threading
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any
+
+from sbert_core.progress import ProgressBar
+from transforms.dataset.files import list_folder
+
+_POLL_SECONDS = 0.5
+
+
+class Progress:
+    """Watches a folder fill with files.
+
+    `expected` maps the key of each file to how many units of work it stands for; `key` gives the key of a file name.
+    """
+
+    def __init__(
+        self,
+        label: str,
+        folder: str,
+        expected: dict[Any, int],
+        key: Callable[[str], Any] = str,
+        unit: str = "rows",
+    ) -> None:
+        self._folder = folder
+        self._key = key
+        self._unit = unit
+        self._expected = expected
+        self._total = sum(expected.values())
+        self._label = label
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+
+    def __enter__(self) -> "Progress":
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def done(self) -> int:
+        """Units of the files that are there."""
+        try:
+            found = {self._key(name) for name in list_folder(self._folder)}
+        except Exception:  # progress must never stop a job
+            return 0
+        return sum(units for key, units in self._expected.items() if key in found)
+
+    def _watch(self) -> None:
+        with ProgressBar(self._label, self._total, self._unit, done=self.done()) as bar:
+            running = True
+            while running:
+                running = not self._stop.wait(_POLL_SECONDS)
+                bar.advance_to(self.done())

@@ -1,0 +1,1 @@
+"""Groups of rows: the algorithms, how rows belong to clusters, and how good a clustering is."""

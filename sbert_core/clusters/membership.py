@@ -1,0 +1,55 @@
+"""How rows relate to their clusters: how strongly they belong, and how clusters lie to each other."""
+
+import numpy as np
+
+from sbert_core.clusters.communities import NOISE
+from sbert_core.clusters.graph import NeighborGraph
+
+
+def strength_in_graph(graph: NeighborGraph, labels: np.ndarray) -> np.ndarray:
+    """The share (n,) of each row's neighbours, weighted by cosine, that are in its cluster; 0 for noise."""
+    weights = np.where(graph.indices >= 0, np.maximum(np.nan_to_num(graph.scores), 0), 0)
+    inside = labels[np.maximum(graph.indices, 0)] == labels[:, None]
+    total = weights.sum(axis=1)
+    shares = np.divide((weights * inside).sum(axis=1), total, out=np.ones(len(graph)), where=total > 0)
+    return np.where(labels == NOISE, 0, shares).astype(np.float32)
+
+
+def strength_by_centers(scores: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """How much nearer (n,) each row is to its own centre than to the next: 0 if not at all, 1 if it is its centre.
+
+    `scores` (n, clusters) are the cosines to all centres.
+    """
+    rows = np.arange(len(labels))
+    own = scores[rows, np.maximum(labels, 0)]
+    if scores.shape[1] < 2:
+        return np.where(labels == NOISE, 0, np.clip(own, 0, 1)).astype(np.float32)
+    others = scores.copy()
+    others[rows, np.maximum(labels, 0)] = -np.inf
+    away = 1 - others.max(axis=1)
+    nearer = np.clip(1 - np.divide(1 - own, away, out=np.zeros_like(own), where=away > 0), 0, 1)
+    return np.where(labels == NOISE, 0, nearer).astype(np.float32)
+
+
+def nearest_centers(centers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """For each unit centre the number of the nearest other one (-1 if there is none), and its cosine."""
+    if len(centers) < 2:
+        return np.full(len(centers), NOISE), np.full(len(centers), np.nan)
+    scores = centers @ centers.T
+    np.fill_diagonal(scores, -np.inf)
+    nearest = scores.argmax(axis=1)
+    return nearest, scores[np.arange(len(centers)), nearest]
+
+
+def link_centers(centers: np.ndarray) -> list[list[float]]:
+    """The hierarchy of clusters: which two are joined at which cosine distance, and how many they then are.
+
+    As of scipy's `linkage` (average): joins number on behind the clusters.
+    """
+    from scipy.cluster.hierarchy import linkage
+
+    if len(centers) < 2:
+        return []
+    return [
+        [int(a), int(b), float(distance), int(size)] for a, b, distance, size in linkage(centers, "average", "cosine")
+    ]

@@ -1,0 +1,1 @@
+"""Names for clusters, from the words of their texts."""

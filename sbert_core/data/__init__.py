@@ -1,0 +1,1 @@
+"""What is read and written: schemas, manifests, file formats, tables and examples."""

@@ -1,0 +1,1 @@
+"""Objectives: what is learned from a batch, and their registry."""

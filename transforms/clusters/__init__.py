@@ -1,0 +1,1 @@
+"""Clusters of a corpus and what they are about, distributed over blocks."""

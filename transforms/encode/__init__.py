@@ -1,0 +1,1 @@
+"""Sentences to embeddings, as Beam transforms and handlers."""

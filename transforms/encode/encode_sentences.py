@@ -1,0 +1,280 @@
+"""Batches of sentences to batches with an embedding column."""
+
+import dataclasses
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Literal, Protocol
+
+import apache_beam as beam
+import numpy as np
+import pyarrow as pa
+import torch
+from apache_beam.metrics import Metrics
+from apache_beam.utils.shared import Shared
+
+import transforms.dataset.batch_coder  # noqa: F401 - registers how batches cross a shuffle
+from sbert_core.cores import share_of_cores
+from sbert_core.data.columns import ids_as_text
+from sbert_core.data.schema import FINGERPRINT_KEY, ID, REJECTED, TEXT, TOTALS_KEY, AddedColumns
+from sbert_core.encoder.quantization import quantize
+from sbert_core.encoder.sentence_encoder import Encoded, SentenceEncoder
+from sbert_core.errors import JobError, ModelError, SbertBeamError
+from transforms.dataset.slices import has_task, task_of
+from transforms.encode.encode_resources import EncodeResources
+from transforms.encode.isolate_failures import KNOWN_GOOD_TEXT, Failures, describe_error, encode_each, is_machine_fault
+
+DEFAULT_COLUMNS = AddedColumns()
+NO_RESOURCES = EncodeResources()
+NOT_FINITE = "the vector is not finite"
+
+# The bundle threads of a process share an encoder: a GPU takes one caller at a time, and on CPU one call uses every
+# core. Reading and writing go on beside it.
+ONE_AT_A_TIME = threading.Lock()
+
+
+class Encoder(Protocol):
+    """What this module needs of an encoder; tests bring their own."""
+
+    dim: int
+    fingerprint: str
+
+    def encode(
+        self, texts: list[str], *, details: Literal[True], prompt: str | None, prompt_name: str | None
+    ) -> Encoded:
+        """Encodes texts; see `SentenceEncoder.encode`."""
+
+
+def int8_ranges(dim: int) -> np.ndarray:
+    """The ranges (2, dim) that int8 columns are stored with: four standard deviations of a random unit vector."""
+    reach = np.full(dim, 4 / np.sqrt(dim), dtype=np.float32)
+    return np.stack([-reach, reach])
+
+
+def encode_batch(
+    batch: pa.RecordBatch,
+    encoder: Encoder,
+    text_column: str = TEXT,
+    prompt: str | None = None,
+    prompt_name: str | None = None,
+    columns: AddedColumns = DEFAULT_COLUMNS,
+    stored: str = "float32",
+) -> tuple[pa.RecordBatch, dict[int, str]]:
+    """Adds `embedding`, `n_tokens` and `truncated` to the rows that can be encoded; other columns are kept.
+
+    Returns those rows, and for each row that cannot be encoded the reason, by its position in `batch`. What counts as
+    the fault of a row, and what raises, is told in `transforms.encode.isolate_failures`.
+    """
+    texts, reasons = _read_texts(batch.column(text_column))
+    rows = [row for row in range(len(batch)) if row not in reasons]
+    ranges = int8_ranges(encoder.dim)
+
+    def encode(chosen: list[str]) -> tuple[Encoded, Failures]:
+        found = encoder.encode(chosen, details=True, prompt=prompt, prompt_name=prompt_name)
+        with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is found below
+            vectors = quantize(found.embeddings, stored, ranges)  # type: ignore[arg-type]
+        failures = find_not_finite(found.embeddings)
+        if stored == "float16":
+            failures = dict.fromkeys(find_not_finite(vectors), f"{NOT_FINITE} in float16") | failures
+        return dataclasses.replace(found, embeddings=vectors), failures
+
+    found, failures = encode_each(
+        [texts[row] for row in rows], encode, lambda places: _locate(batch, [rows[place] for place in places])
+    )
+    reasons |= {rows[place]: reason for place, reason in failures.items()}
+    whole = found or _encode_nothing(encoder.dim, stored)
+    fields = columns.fields(encoder.dim, stored)
+    added = [
+        pa.FixedSizeListArray.from_arrays(pa.array(whole.embeddings.reshape(-1)), type=fields[0].type),
+        pa.array(whole.n_tokens, fields[1].type),
+        pa.array(whole.truncated, fields[2].type),
+    ]
+    kept = batch
+    if reasons:
+        kept = batch.filter(pa.array([row not in reasons for row in range(len(batch))]))
+    totals = {
+        "rows": len(kept),
+        "n_tokens": int(whole.n_tokens.sum()),
+        "truncated": int(whole.truncated.sum()),
+        "rejected": len(reasons),
+    }
+    metadata = {
+        **(batch.schema.metadata or {}),
+        FINGERPRINT_KEY: encoder.fingerprint.encode(),
+        TOTALS_KEY: json.dumps(totals).encode(),
+    }
+    return pa.record_batch([*kept.columns, *added], schema=pa.schema([*batch.schema, *fields], metadata)), reasons
+
+
+def find_not_finite(vectors: np.ndarray) -> Failures:
+    """The rows of `vectors` (n, dim) that hold NaN or infinity."""
+    return {int(row): NOT_FINITE for row in np.flatnonzero(~np.isfinite(vectors).all(axis=1))}
+
+
+def _read_texts(column: pa.Array) -> tuple[list[Any], Failures]:
+    """The texts of a column, and the rows that have none; neither Arrow nor Parquet checks that text is UTF-8."""
+    reasons = {int(row): "text is null" for row in np.flatnonzero(column.is_null())}
+    try:
+        return column.to_pylist(), reasons
+    except UnicodeDecodeError:
+        plain = column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
+        values = plain.cast(pa.large_binary()).to_pylist()
+    for row, value in enumerate(values):
+        try:
+            values[row] = value if value is None else value.decode()
+        except UnicodeDecodeError as error:
+            reasons[row] = f"text is not valid UTF-8: {error.reason} at byte {error.start}"
+    return values, reasons
+
+
+def _locate(batch: pa.RecordBatch, rows: Sequence[int]) -> str:
+    """Where rows of a batch come from."""
+    first, last = min(rows), max(rows)
+    if not has_task(batch):
+        return f"row {first} of a batch" if first == last else f"rows {first} to {last} of a batch"
+    task = task_of(batch)
+    first, last = first + task.first_row, last + task.first_row
+    return f"{task.name} row {first}" if first == last else f"{task.name} rows {first} to {last}"
+
+
+def _encode_nothing(dim: int, stored: str) -> Encoded:
+    vectors = quantize(np.empty((0, dim), np.float32), stored, int8_ranges(dim))  # type: ignore[arg-type]
+    return Encoded(vectors, np.empty(0, np.int64), np.empty(0, bool))
+
+
+def load_encoder(
+    load: Callable[..., Any],
+    model: str,
+    load_options: Mapping[str, Any],
+    prompt: str | None = None,
+    prompt_name: str | None = None,
+) -> Encoder:
+    """Loads an encoder and tries it on one text.
+
+    A prompt that the model does not have, or weights that give no finite vectors, are then an error before any work,
+    and not a reason to reject every row.
+    """
+    encoder: Encoder = load(model, **load_options)
+    try:
+        with ONE_AT_A_TIME:
+            found = encoder.encode([KNOWN_GOOD_TEXT], details=True, prompt=prompt, prompt_name=prompt_name)
+    except SbertBeamError:
+        raise
+    except Exception as error:
+        kind = JobError if is_machine_fault(error) else ModelError
+        raise kind(f"the model {model} was loaded but cannot encode a text: {describe_error(error)}") from error
+    if find_not_finite(found.embeddings):
+        raise ModelError(
+            f"the model {model} gives vectors that are not finite: check its weights, or use precision float32"
+        )
+    return encoder
+
+
+@dataclasses.dataclass(kw_only=True, eq=False)
+class EncodeSentences(beam.PTransform):
+    """Adds `embedding`, `n_tokens` and `truncated` to batches of sentences.
+
+    Input is `pa.RecordBatch` with a text column; output is a dictionary of two collections of `pa.RecordBatch`:
+    `encoded`, and `rejected` for the rows that have no vector (file "" and the row in its batch, where batches are
+    not those of ReadSentences). Row order inside a batch is kept, order of batches is not. The encoder is loaded once
+    per worker process and encodes one batch at a time. `resources` are hints on this step alone; a worker that has no
+    GPU although one was asked for fails.
+    Counters: `encode/sentences`, `encode/tokens`, `encode/truncated`, `encode/rejected`, `encode/failed_calls` (of the
+    encoder, for whatever reason); distribution: `encode/batch_latency_ms`.
+    """
+
+    model: str = "default"
+    text_column: str = TEXT
+    id_column: str = ID  # told of rejected rows
+    prompt: str | None = None
+    prompt_name: str | None = None
+    columns: AddedColumns = DEFAULT_COLUMNS
+    stored: str = "float32"  # or float16, or int8 within int8_ranges()
+    workers: int = 1  # processes on a worker's machine: they share its cores
+    resources: EncodeResources = NO_RESOURCES
+    load_options: dict[str, Any] = dataclasses.field(default_factory=dict)
+    load: Callable[..., Any] = SentenceEncoder.load  # gives an Encoder; the seam for tests
+
+    def __post_init__(self) -> None:
+        super().__init__()
+        self.columns.fields(1, self.stored)
+        self._shared = Shared()
+
+    def acquire(self) -> Encoder:
+        """Loads the encoder, or returns it if this process has it and somebody still holds it.
+
+        It is tried on one text: see `load_encoder`.
+        """
+
+        def load() -> Encoder:
+            return load_encoder(self.load, self.model, self.load_options, self.prompt, self.prompt_name)
+
+        acquired: Encoder = self._shared.acquire(load)
+        return acquired
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What, besides the encoder and the text, decides the result."""
+        names = ("text_column", "prompt", "prompt_name", "stored")
+        return {name: getattr(self, name) for name in names} | dataclasses.asdict(self.columns)
+
+    def expand(self, batches: beam.PCollection[pa.RecordBatch]) -> Any:
+        """Encodes in one step, which runs where the batch was read unless it asks for other machines."""
+        encode = beam.ParDo(_EncodeFn(self)).with_resource_hints(**self.resources.hints)
+        outputs = batches | "Encode" >> encode.with_outputs("rejected", main="encoded")
+        return {"encoded": outputs.encoded, "rejected": outputs.rejected}
+
+
+class _EncodeFn(beam.DoFn):
+    def __init__(self, transform: EncodeSentences) -> None:
+        self._transform = transform
+        self._counters = {
+            "rows": Metrics.counter("encode", "sentences"),
+            "n_tokens": Metrics.counter("encode", "tokens"),
+            "truncated": Metrics.counter("encode", "truncated"),
+            "rejected": Metrics.counter("encode", "rejected"),
+        }
+        self._latency = Metrics.distribution("encode", "batch_latency_ms")
+
+    def setup(self) -> None:
+        accelerator = self._transform.resources.accelerator
+        if accelerator and not torch.cuda.is_available():
+            raise ModelError(
+                f"torch finds no GPU on this worker, though --accelerator asks for {accelerator}: check that the "
+                "runner honours it and installs the driver, and that torch is a CUDA build"
+            )
+        torch.set_num_threads(share_of_cores(self._transform.workers))
+        self._encoder = self._transform.acquire()
+
+    def process(self, batch: pa.RecordBatch) -> Iterator[Any]:
+        with ONE_AT_A_TIME:
+            start = time.perf_counter()
+            encoded, reasons = encode_batch(batch, self._encoder, **_arguments(self._transform))
+            self._latency.update(int(1000 * (time.perf_counter() - start)))
+        for name, total in json.loads(encoded.schema.metadata[TOTALS_KEY]).items():
+            self._counters[name].inc(total)
+        if reasons:
+            yield beam.pvalue.TaggedOutput("rejected", rejected_batch(batch, reasons, self._transform.id_column))
+        yield encoded
+
+
+def _arguments(transform: EncodeSentences) -> dict[str, Any]:
+    names = ("text_column", "prompt", "prompt_name", "columns", "stored")
+    return {name: getattr(transform, name) for name in names}
+
+
+def rejected_batch(batch: pa.RecordBatch, reasons: dict[int, str], id_column: str = ID) -> pa.RecordBatch:
+    """The rows of a batch that have no vector: file, row, id and why."""
+    rows = sorted(reasons)
+    name, first_row = (task_of(batch).name, task_of(batch).first_row) if has_task(batch) else ("", 0)
+    ids = pa.nulls(len(rows), pa.string())
+    if id_column in batch.schema.names:
+        ids = ids_as_text(batch.column(id_column).take(pa.array(rows)))
+    columns = [
+        pa.array([name] * len(rows)),
+        pa.array([first_row + row for row in rows]),
+        ids,
+        pa.array([reasons[row] for row in rows]),
+    ]
+    return pa.record_batch(columns, schema=REJECTED.with_metadata(batch.schema.metadata))

@@ -1,0 +1,1 @@
+"""Neighbours, paraphrases, duplicates and search, distributed over blocks of a corpus."""
