@@ -51,7 +51,7 @@ bench: $(READY) ## measure what the README claims: make bench DATA=folder
 	HF_HUB_OFFLINE=1 $(BIN)/python -m benchmarks.scale --work $(VENV)/bench-scale
 	$(BIN)/python -m benchmarks.scale_model
 	HF_HUB_OFFLINE=1 $(BIN)/python -m benchmarks.checks --data "$(DATA)"
-	$(BIN)/python -m benchmarks.readme
+	$(BIN)/python -m benchmarks.documents
 
 .PHONY: engines
 engines: $(READY) ## prove the jobs on every engine at hand and write the table in docs/operating.md
@@ -67,7 +67,7 @@ experiments: $(READY) ## rerun docs/experiments.md, for hours: make experiments 
 	seq $(WORKERS) | HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 xargs -P $(WORKERS) -I{} $(BIN)/python -m benchmarks.experiments \
 		--data "$(DATA)" --models "$(MODELS)" --work experiments-work
 	$(BIN)/python -m benchmarks.experiment_tables
-	$(BIN)/python -m benchmarks.readme
+	$(BIN)/python -m benchmarks.documents
 
 .PHONY: clean
 clean: ## remove .venv, caches and what the demo wrote

@@ -18,7 +18,7 @@ setup(
     python_requires=">=3.11",
     packages=find_packages(include=["sbert_beam*", "sbert_core*", "transforms*", "pipelines*"]),
     package_data={"sbert_core.report": ["*.css", "*.js", "*.j2"]},
-    entry_points={"console_scripts": ["sbert-beam = pipelines.__main__:command"]},
+    entry_points={"console_scripts": ["sbert-beam = sbert_beam.command:main"]},
     install_requires=[
         "apache-beam>=2.70",
         "filelock>=3.12",

@@ -85,7 +85,7 @@ class Bench:
     def search(self) -> Callable[[], None]:
         """The search job with one query; its encoder stays loaded."""
         options = SearchOptions(queries=QUERY, corpus=str(self.embedded(LARGE) / "embeddings"))
-        step = search._make_encode(options, search.open_corpus(options.corpus))
+        step = search.make_encode(options)
         encoder = step.acquire()
 
         def ask(held: Any = encoder) -> None:

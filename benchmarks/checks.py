@@ -36,9 +36,8 @@ from pipelines import report, verify
 from pipelines.cli import main as command
 from pipelines.report_options import ReportOptions
 from pipelines.verify_options import VerifyOptions
-from transforms.dataset import published as dataset
-from transforms.dataset import slices as tasks
-from transforms.dataset.published import read_manifest
+from sbert_core.errors import DataError
+from transforms.dataset.published import BEAM_DATASETS, read_manifest
 from transforms.dataset.write_parts import one_batch, write_parquet
 
 MODEL_ROWS = 2_000  # of the embed job with the default model
@@ -169,8 +168,8 @@ def measure_pages(bench: Bench) -> dict[str, Any]:
 
 
 def _hash(path: str) -> None:
-    with contextlib.suppress(dataset.DataError):
-        tasks.check_content(path, "of another file")
+    with contextlib.suppress(DataError):
+        BEAM_DATASETS.check_content(path, "of another file")
 
 
 def main() -> None:

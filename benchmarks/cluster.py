@@ -27,9 +27,10 @@ from sklearn.cluster import KMeans
 from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
 
 from benchmarks.measure import machine, measure_sections, memory_mib
-from sbert_beam import SentenceEncoder, find_neighbors
-from sbert_core.clusters.communities import drop_small, find_groups
-from sbert_core.clusters.graph import NeighborGraph
+from sbert_beam import SentenceEncoder
+from sbert_core.clusters.graph import NeighborGraph, find_graph
+from sbert_core.clusters.graph_clustering import cluster_graph
+from sbert_core.numbering import number_labels
 
 TOPIC_SETS = ("trec", "snips", "ag_news_test", "banking77", "clinc150")
 NEIGHBORS, MIN_SIZE = 32, 5
@@ -61,14 +62,9 @@ def vectors_of(name: str, texts: list[str], cache: Path | None) -> np.ndarray:
     return vectors
 
 
-def graph_of(vectors: np.ndarray) -> NeighborGraph:
-    found = find_neighbors(vectors, NEIGHBORS)
-    return NeighborGraph(found.indices, found.scores)
-
-
-def cluster_graph(graph: NeighborGraph, vectors: np.ndarray) -> np.ndarray:
-    """Our default, as the cluster job does it."""
-    return drop_small(find_groups(graph, vectors)[1], MIN_SIZE)
+def cluster_default(graph: NeighborGraph, vectors: np.ndarray) -> np.ndarray:
+    """Our default algorithm, as the cluster job runs it."""
+    return number_labels(cluster_graph(graph, vectors)[1], MIN_SIZE)
 
 
 def cluster_bertopic(texts: list[str], vectors: np.ndarray) -> np.ndarray:
@@ -92,7 +88,7 @@ def measure_quality(data: Path, cache: Path | None) -> list[dict[str, Any]]:
         vectors = vectors_of(name, texts, cache)
         kinds = len(np.unique(truth))
         contestants = {
-            "sbert-beam": lambda v=vectors: cluster_graph(graph_of(v), v),
+            "sbert-beam": lambda v=vectors: cluster_default(find_graph(v, NEIGHBORS), v),
             "BERTopic": lambda t=texts, v=vectors: cluster_bertopic(t, v),
             "k-means, true k": lambda v=vectors, k=kinds: KMeans(k, n_init=1, random_state=0).fit_predict(v),
             "sentence-transformers communities": lambda v=vectors: cluster_communities(v),
@@ -139,9 +135,9 @@ def measure_speed(vectors_file: Path) -> dict[str, Any]:
 def run_once(vectors_file: str) -> dict[str, float]:
     """The clustering alone, from a graph that is there, in a process of its own."""
     vectors = np.load(vectors_file)[:LARGE]
-    graph = graph_of(vectors)
+    graph = find_graph(vectors, NEIGHBORS)
     cpu = time.process_time()
-    labels = cluster_graph(graph, vectors)
+    labels = cluster_default(graph, vectors)
     return {"cpu_s": time.process_time() - cpu, "clusters": int(labels.max()) + 1, "peak_mib": memory_mib("VmHWM")}
 
 

@@ -29,7 +29,7 @@ from benchmarks.measure import machine, measure_sections, memory_mib, race
 from pipelines import embed
 from pipelines.embed_options import EmbedOptions
 from sbert_core.encoder.model_source import find_model
-from transforms.dataset.slices import inspect_files, read_task, split_file
+from transforms.dataset.slices import inspect_files, read_slice, split_file
 
 JOB_ROWS, PEER_ROWS, SHARD_ROWS = 20_000, 3_000, 5_000
 MEMORY_ROWS = (10_000, 40_000, 160_000)
@@ -57,7 +57,7 @@ def compare_bare(corpus: Path, scratch: Path) -> dict[str, Any]:
     def bare() -> None:
         for file in inspect_files([str(corpus)]):
             for task in split_file(file):
-                encoder.encode(read_task(task)["text"].to_pylist())
+                encoder.encode(read_slice(task)["text"].to_pylist())
 
     times = race({"bare": bare, "job": lambda: embed.run(options_for(corpus, scratch / "out"), encode=step)}, 3)
     return {"rows": JOB_ROWS, **times, "wall_ratio": times["job"]["wall_s"] / times["bare"]["wall_s"]}

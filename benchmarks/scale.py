@@ -176,8 +176,10 @@ def measure_kernels() -> dict[str, Any]:
     for dim in (DIM, 384):
         vectors = rng.standard_normal((2 * rows, dim), np.float32)
         vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
-        ranks = np.arange(2 * rows, dtype=np.uint32)
-        left, right = (Block(torch.from_numpy(vectors[half]), ranks[half]) for half in np.split(np.arange(2 * rows), 2))
+        ordinals = np.arange(2 * rows, dtype=np.uint32)
+        left, right = (
+            Block(torch.from_numpy(vectors[half]), ordinals[half]) for half in np.split(np.arange(2 * rows), 2)
+        )
         best = [TopK(rows, TOP_K) for _ in range(2)]
         times = []
         for _ in range(3):

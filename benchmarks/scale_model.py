@@ -21,7 +21,7 @@ SECTION = re.compile(r"(<!-- (\w+): [^\n]* -->\n).*?(<!-- end of \2 -->)", re.DO
 SIZES = (1_000_000, 100_000_000, 10_000_000_000)
 JOBS = ("embed", "mine exact", "mine routed", "cluster kmeans")
 MEASURED_DIM, DIM = 64, 384
-SLICE_ROWS, CELLS_PER_TURN, ROUTES, AUDIT_ROWS = 8192, 16, 3, 1000
+SLICE_ROWS, CELLS_PER_TASK, ROUTES, AUDIT_ROWS = 8192, 16, 3, 1000
 TOP_K, CLUSTERS, PASSES = 32, 100, 12  # k-means reads the vectors so often
 ID_BYTES = 15  # of an id of eleven letters in memory
 HELD_MIB, CACHED_MIB, GIB = 512, 512, 2**30
@@ -121,9 +121,9 @@ class Model:
         """
         run = self.run(job, seen)
         total = sum(moved for step, (_, moved) in run["shuffles"].items() if not step.endswith("/Spread"))
-        turns = rows / block_rows * (rows / block_rows + 1) / 2
+        block_pairs = rows / block_rows * (rows / block_rows + 1) / 2
         fixed = sum(moved for step, (_, moved) in run["shuffles"].items() if FIXED.search(step))
-        return fixed + (total - fixed) / run["rows"] * rows + (turns * 27 if job == "mine exact" else 0)
+        return fixed + (total - fixed) / run["rows"] * rows + (block_pairs * 27 if job == "mine exact" else 0)
 
     def worker_gib(self, job: str, rows: float, dim: int, block_rows: int = SLICE_ROWS) -> float:
         """The peak of the worker that needs most."""
@@ -136,8 +136,8 @@ class Model:
             needed = best + rows * 4 + min(rows * dim * 4, CACHED_MIB * 2**20) + block
         elif job == "mine routed":
             cell = ROUTES * math.sqrt(rows) / 2
-            shelf = min(math.sqrt(rows / block_rows), 64) * block_rows * TOP_K * 8
-            needed = 2 * best + 2 * CELLS_PER_TURN * cell * (4 * dim + 16) + 2 * shelf
+            block_range = min(math.sqrt(rows / block_rows), 64) * block_rows * TOP_K * 8
+            needed = 2 * best + 2 * CELLS_PER_TASK * cell * (4 * dim + 16) + 2 * block_range
         else:
             needed = 4 * min(rows, 65_536) * dim * 4 + 4 * block + 2 * CLUSTERS * 30 * dim * 4
         return self.base_gib + (ranks + needed) / GIB
@@ -148,7 +148,7 @@ class Model:
         blocks = math.ceil(rows / block_rows)
         tasks = {
             "mine exact": blocks * (blocks + 1) / 2,
-            "mine routed": blocks + 2 * math.sqrt(rows) / CELLS_PER_TURN,
+            "mine routed": blocks + 2 * math.sqrt(rows) / CELLS_PER_TASK,
             "cluster kmeans": blocks * PASSES,
         }.get(job, blocks)
         encoding = rows * self.tokens * self.token_s / 3600 if job == "embed" else 0.0

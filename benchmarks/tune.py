@@ -37,7 +37,7 @@ from pipelines.cli import main as sbert_beam
 from sbert_beam import SentenceEncoder, TrainPlan, train
 from sbert_core.encoder.model_source import find_model
 from sbert_core.training.dev import read_dev, score_dev
-from sbert_core.training.plan import Dev
+from sbert_core.training.plan import DevSpec
 
 SEED = 1
 STS = {"columns": ["sentence1", "sentence2"], "label": "score", "label_range": [0, 5]}
@@ -114,9 +114,9 @@ def measure_student(data: Path, work: Path) -> dict[str, Any]:
     encoders = {
         name: SentenceEncoder.load(model) for name, model in (("teacher", "default"), ("student", f"{work}/student"))
     }
-    dev = Dev(file=f"{data}/stsb/stsb_en.parquet", where={"split": "test"}, **STS)
+    dev = DevSpec(file=f"{data}/stsb/stsb_en.parquet", where={"split": "test"}, **STS)
     pairs = read_dev(dev)
-    scores = {name: 100 * score_dev(encoder, "sts", pairs) for name, encoder in encoders.items()}
+    scores = {name: 100 * score_dev(encoder, dev, pairs) for name, encoder in encoders.items()}
     sample = english.slice(0, 2000).to_pylist()
     times = race({name: lambda e=encoder: e.encode(sample) for name, encoder in encoders.items()}, rounds=5)
     return {

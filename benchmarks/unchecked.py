@@ -1,4 +1,4 @@
-"""Jobs with their checks and without: patches, clocks and ratios, for benchmarks.checks."""
+"""Runs jobs with and without their checks and compares the time, for benchmarks.checks."""
 
 import contextlib
 import dataclasses
@@ -7,36 +7,23 @@ import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 from unittest import mock
 
 import pyarrow.parquet as pq
 
-from transforms.dataset import published as dataset
+from sbert_core.data.dataset_reader import DatasetReader
+from sbert_core.process_cache import clear_process_caches
 
-# Every name that a check is called by. The hash of a part on writing is not among them: it is what a manifest holds.
-CHECKS = {
-    "check_content": ("transforms.dataset.published", "transforms.dataset.slices"),
-    "check_sizes": ("transforms.dataset.published", "transforms.dataset.corpus", "transforms.dataset.listing"),
-    "check_rows": ("transforms.dataset.published",),
-}
-_forget_checked = dataset.check_content.cache_clear
-MATCHES = (
-    "transforms.dataset.published",
-    "transforms.dataset.skip_finished",
-)  # where a rerun hashes parts that are done
+# Every check of a dataset is a method of its reader. The hash that writing a part computes is not among them: it is
+# what the manifest records.
+CHECKS = ("check_content", "check_sizes", "check_rows", "has_content")
 
 
-def _replaced(wrap: Callable[[Any], Any], skip_hash_of_done: Callable[[Any], Any]) -> contextlib.ExitStack:
-    """Patches every check with what `wrap` makes of it."""
+def _patch_checks(replacements: dict[str, Callable[..., Any]]) -> contextlib.ExitStack:
     stack = contextlib.ExitStack()
-    for name, modules in CHECKS.items():
-        original = getattr(dataset, name)
-        for module in modules:
-            stack.enter_context(mock.patch(f"{module}.{name}", wrap(original)))
-    matches = dataset.content_matches  # before it is patched: a clock around a clock would count twice
-    for module in MATCHES:
-        stack.enter_context(mock.patch(f"{module}.content_matches", skip_hash_of_done(matches)))
+    for name in CHECKS:
+        stack.enter_context(mock.patch.object(DatasetReader, name, replacements[name]))
     return stack
 
 
@@ -52,7 +39,9 @@ def without_checks() -> Iterator[None]:
         "read_table": "page_checksum_verification",
         "ParquetFile": "page_checksum_verification",
     }
-    with _replaced(lambda _: lambda *_: None, lambda _: lambda path, part: Path(path).is_file()) as stack:
+    replacements: dict[str, Callable[..., Any]] = {name: lambda *_: None for name in CHECKS}
+    replacements["has_content"] = lambda reader, path, sha256: Path(path).is_file()
+    with _patch_checks(replacements) as stack:
         for name, option in functions.items():
             stack.enter_context(mock.patch.object(pq, name, unchecked(getattr(pq, name), option)))
         yield
@@ -65,15 +54,20 @@ class Clocks:
     checks: float = 0
     reading: float = 0
     writing: float = 0
+    _is_running: ClassVar[bool] = False
 
     def clocked(self, function: Callable[..., Any], clock: str) -> Callable[..., Any]:
-        """A function whose time is added to a clock."""
+        """A function whose time is added to a clock, unless it is called by another one: no second counts twice."""
 
         def run(*arguments: Any, **options: Any) -> Any:
+            if self._is_running:
+                return function(*arguments, **options)
             start = time.process_time()
+            self._is_running = True  # type: ignore[misc]
             try:
                 return function(*arguments, **options)
             finally:
+                self._is_running = False  # type: ignore[misc]
                 setattr(self, clock, getattr(self, clock) + time.process_time() - start)
 
         return run
@@ -90,7 +84,7 @@ def clocked_checks() -> Iterator[Clocks]:
             following = clocks.clocked(lambda: next(batches, None), "reading")
             return iter(following, None)
 
-    with _replaced(*[lambda function: clocks.clocked(function, "checks")] * 2) as stack:
+    with _patch_checks({name: clocks.clocked(getattr(DatasetReader, name), "checks") for name in CHECKS}) as stack:
         stack.enter_context(mock.patch.object(pq, "ParquetFile", ClockedFile))
         for name, clock in (("read_table", "reading"), ("write_table", "writing")):
             stack.enter_context(mock.patch.object(pq, name, clocks.clocked(getattr(pq, name), clock)))
@@ -105,7 +99,9 @@ def clock(run: Callable[[], Any], rounds: int, prepare: Callable[[], Any] = lamb
         with clocked_checks() as clocks:
             total = timed(run)[0]
         if number:  # the first is the warm-up
-            found.append({"cpu_s": total, **{f"{name}_cpu_s": value for name, value in vars(clocks).items()}})
+            found.append(
+                {"cpu_s": total, **{f"{name}_cpu_s": value for name, value in dataclasses.asdict(clocks).items()}}
+            )
     print(f"  {found}", flush=True)
     return {name: statistics.median(each[name] for each in found) for name in found[0]}
 
@@ -118,7 +114,7 @@ def cpu_seconds() -> float:
 
 def timed(run: Callable[[], Any]) -> tuple[float, float]:
     """CPU and wall seconds of a job in a process that has checked nothing yet."""
-    _forget_checked()
+    clear_process_caches()
     cpu, wall = cpu_seconds(), time.perf_counter()
     run()
     return cpu_seconds() - cpu, time.perf_counter() - wall
@@ -148,8 +144,8 @@ def compare(
     once(lambda: timed(run))
     on, off, again = [], [], []  # the same job once more shows what of a ratio is noise
     for number in range(rounds):
-        turns = [(on, lambda: timed(run)), (off, unchecked), (again, lambda: timed(run))]
-        for found, measure in (*turns[number % 3 :], *turns[: number % 3]):
+        measurements = [(on, lambda: timed(run)), (off, unchecked), (again, lambda: timed(run))]
+        for found, measure in (*measurements[number % 3 :], *measurements[: number % 3]):
             found.append(once(measure))
         seconds = f"{on[-1][0]:.3f} and {again[-1][0]:.3f} s with checks, {off[-1][0]:.3f} s without"
         print(f"  round {number + 1}/{rounds}: CPU {seconds}", flush=True)

@@ -8,14 +8,14 @@ from typing import Any
 from pipelines.cluster_options import ClusterOptions
 from pipelines.embed_options import EmbedOptions
 from pipelines.mine_options import MineOptions
-from transforms.clusters.labels import ALGORITHMS
+from sbert_core.clusters.algorithms import ALGORITHMS
 from transforms.encode.encode_resources import ACCELERATOR_PATTERN, RAM_PATTERN
 from transforms.neighbors.duplicates import KEEP_RULES
 from transforms.neighbors.exact import PAIRINGS
 
 FOLDER = Path(__file__).parent / "dataflow"
 
-# A template is one Dataflow job. `run` is several, and waits for each: see deploy/README.md.
+# A template is one Dataflow job; `run` starts several and waits for each: see deploy/README.md.
 TEMPLATES: dict[str, tuple[type, str]] = {
     "embed": (EmbedOptions, "Sentences in Parquet, JSON lines, CSV or text files to embedding columns."),
     "mine": (MineOptions, "Embeddings to neighbours, paraphrase pairs and duplicates."),
@@ -27,9 +27,9 @@ COUNT, COUNT_OR_NONE = "[1-9][0-9]*", "[0-9]+"
 DECIMAL, SHARE = r"[0-9]+(\.[0-9]+)?", r"0(\.[0-9]+)?|1(\.0+)?"
 COSINE = f"-?({SHARE})"
 BUCKET = r"gs://\S+"
-MODEL = r"(/|gs://|s3://)\S+"  # workers look nothing up on the hub
+MODEL = r"(/|gs://|s3://)\S+"  # workers do not use the hub
 
-# What a value must look like, where its type does not say it all.
+# Patterns of values, where the type of the option is not enough.
 PATTERNS = {
     "input": BUCKET,
     "output": BUCKET,
@@ -58,18 +58,18 @@ PATTERNS = {
     "reduction": "pca|umap",
     "period": "D|W|M|Q|Y",
 }
-# Where a template takes less than the command line.
+# Help texts where a template accepts less than the command line.
 HELP = {
     ("embed", "input"): "a glob, folder or manifest of .parquet, .jsonl, .json, .csv, .tsv or .txt files (also .gz)",
-    ("embed", "model"): "a folder of the worker image, or a URI (default: /opt/model, which the image has)",
+    ("embed", "model"): "a folder of the worker image, or a URI (default: /opt/model of the image)",
     ("mine", "input"): "the result of an embed job, or a glob of Parquet files with ids, texts and vectors",
-    ("mine", "cross_encoder"): "a folder or URI of a sequence-classification model that scores the pairs in the end",
+    ("mine", "cross_encoder"): "a folder or URI of a sequence-classification model that scores the pairs",
 }
 TYPES = {"output": "GCS_WRITE_FOLDER"}
 
 
 def make_metadata(job: str) -> dict[str, Any]:
-    """What Dataflow is told of a template: its name and, for each option of the job, a parameter."""
+    """The metadata of a template for Dataflow: its name and a parameter for each option of the job."""
     options, description = TEMPLATES[job]
     return {
         "name": f"sbert-beam {job}",

@@ -1,4 +1,4 @@
-"""`python -m pipelines JOB`, and the installed script: the command line as a program of its own."""
+"""`python -m pipelines JOB`: the command line as a program. `sbert_beam.command` is the installed one."""
 
 import sys
 
@@ -6,7 +6,7 @@ from pipelines import signals
 
 
 def command() -> int:
-    """Runs a command; Ctrl-C and SIGTERM end it from the first import on."""
+    """Runs a command; Ctrl-C and SIGTERM end it in one line, also during imports."""
     signals.install()
     from pipelines.cli import main
 

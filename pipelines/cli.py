@@ -20,12 +20,12 @@ JOBS = {
     "mine": "embeddings to neighbours, paraphrase pairs and duplicates",
     "cluster": "embeddings and neighbours to named clusters",
     "report": "the results of the other jobs as one HTML page",
-    "train": "an encoder fitted to your own pairs, triplets or texts",
-    "evaluate": "how good encoders are: scores on tasks, robustness, speed",
+    "train": "an encoder trained on your own pairs, triplets or texts",
+    "evaluate": "scores of encoders on tasks, robustness and speed",
     "search": "the rows of a corpus that are nearest to queries",
-    "verify": "whether the results below a folder are whole",
+    "verify": "checks that the results below a folder are intact",
 }
-RESUMED = ("run", "embed", "mine", "train")  # jobs that keep what they have done
+RESUMABLE = ("run", "embed", "mine", "train")  # jobs that continue where a stopped run ended
 EXIT_FILES_SKIPPED = 3
 OPTIONS = {job: f"{job.capitalize()}Options" for job in JOBS}
 
@@ -33,13 +33,13 @@ OPTIONS = {job: f"{job.capitalize()}Options" for job in JOBS}
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs a job and returns its exit code.
 
-    0 if it did all of it, 1 if it failed, 2 if it was asked for in a wrong way, 3 if it left out files that cannot be
-    read, as `--skip_bad_files` asks.
+    0 if the job succeeded, 1 if it failed, 2 if the command line or the input is wrong, 3 if it succeeded and left out
+    unreadable files with `--skip_bad_files`.
     """
     parser = FlagParser(
         prog="sbert-beam",
         description="Sentence-BERT on Apache Beam.",
-        epilog="`sbert-beam JOB --help` tells the flags of a job; Beam's own flags may follow them.",
+        epilog="`sbert-beam JOB --help` shows the flags of a job; Beam's own flags may follow them.",
     )
     version = importlib.metadata.version("sbert-beam")
     parser.add_argument("--version", action="version", version=f"sbert-beam {version}")
@@ -54,25 +54,25 @@ def _run(job: str, arguments: Sequence[str]) -> int:
     module = importlib.import_module(f"pipelines.{job}_options")
     options_type = getattr(module, OPTIONS[job])
     name = f"sbert-beam {job}"
-    advice = f"the same command {'goes on from here' if job in RESUMED else 'starts again'}"
+    advice = f"the same command {'continues from here' if job in RESUMABLE else 'starts again'}"
     signals.describe_command(name, advice)
     parser = FlagParser(prog=name, description=JOBS[job], epilog=f"example: {module.EXAMPLE}", allow_abbrev=False)
     add_flags(parser, options_type)
-    logging.getLogger().setLevel(logging.CRITICAL)  # Beam's log is for its developers; what matters is raised
+    logging.getLogger().setLevel(logging.CRITICAL)  # what matters to users is raised as an error
     try:
         options, beam_flags = parse_flags(parser, options_type, arguments)
         # Imported only now: Beam and torch take seconds to load.
-        if beam_flags:  # an engine that cannot be used is told before any work
+        if beam_flags:  # an engine that cannot be used is an error before any work
             importlib.import_module("pipelines.execute").check_command(beam_flags, getattr(options, "workers", 1))
         with _short_warnings(name):
             figures = importlib.import_module(f"pipelines.{job}").run(options, beam_flags)
     except SbertBeamError as error:
         print(f"{name}: {error}", file=sys.stderr)
         return 1 if isinstance(error, JobError) else 2
-    except OSError as error:  # a full disk or a lost mount outside a pipeline, where nothing else tells of it
-        print(f"{name}: {_describe(error)}; {advice} when it is mended", file=sys.stderr)
+    except OSError as error:  # a full disk or a lost mount, outside a pipeline
+        print(f"{name}: {_describe(error)}; {advice} when this is fixed", file=sys.stderr)
         return 1
-    except KeyboardInterrupt as stopped:  # where the caller is not our program but has called this function
+    except KeyboardInterrupt as stopped:  # only where another program calls this function
         print(signals.stop_line(name, signal.SIGINT, advice, [str(stopped)]), file=sys.stderr)
         return 130
     width = max(map(len, figures), default=0)
@@ -82,7 +82,7 @@ def _run(job: str, arguments: Sequence[str]) -> int:
 
 
 def _describe(error: OSError) -> str:
-    """What the system refused, in one line, with the file if it is known."""
+    """The reason of a system error in one line, with the file if it has one."""
     reason = error.strerror or " ".join(str(error).split()) or type(error).__name__
     return f"{error.filename}: {reason}" if error.filename else reason
 

@@ -2,7 +2,6 @@
 
 import dataclasses
 import posixpath
-import time
 from collections.abc import Sequence
 from importlib.metadata import version
 from typing import Any
@@ -10,32 +9,31 @@ from typing import Any
 import apache_beam as beam
 from apache_beam.runners.runner import PipelineResult
 
-from pipelines.checks import check_column, check_time_column, first_task
+from pipelines.checks import check_column, check_time_column, first_slice
 from pipelines.cluster_options import ClusterOptions
-from pipelines.execute import execute, new_pipeline
+from pipelines.job import Figures, PipelineJob
+from sbert_core.clusters.algorithm import ClusteringSettings
+from sbert_core.clusters.algorithms import ALGORITHMS
 from sbert_core.data.manifest import Manifest, digest_of
 from sbert_core.errors import DataError
 from transforms.clusters.cluster_corpus import ClusterCorpus
 from transforms.clusters.existing_clusters import read_existing
-from transforms.clusters.labels import GRAPH_ALGORITHMS, Clustering
 from transforms.dataset.corpus import Corpus, corpus_states, open_corpus
-from transforms.dataset.files import check_target, delete_work
-from transforms.dataset.lock import lock_output
 from transforms.dataset.published import PublishDatasets, is_current, read_manifest
 
 BYTES_PER_ROW = 16  # of the assignments: a cluster, a strength and some of an id
-_DECIDED = ("resolution", "k", "neighbors", "tree_change")  # on the way, and told at the end
+CHOSEN = ("resolution", "k", "neighbors", "tree_change")  # manifest fields that a run chooses or measures
 
 
 def make_cluster(options: ClusterOptions, manifest: Manifest | None = None) -> ClusterCorpus:
-    """The step these options ask for."""
+    """The clustering step for these options."""
     root = options.input.rstrip("/")
     return ClusterCorpus(
         embeddings=f"{root}/embeddings",
         neighbors=f"{root}/neighbors",
         folder=options.folder,
         work=f"{options.output.rstrip('/')}/_cluster",
-        how=Clustering(
+        settings=ClusteringSettings(
             algorithm=options.algorithm,
             resolution=options.resolution or None,
             min_score=options.min_score,
@@ -54,86 +52,98 @@ def make_cluster(options: ClusterOptions, manifest: Manifest | None = None) -> C
 
 
 def build(root: beam.Pipeline, options: ClusterOptions, manifest: Manifest | None = None) -> None:
-    """Wires the job into a pipeline, for any runner."""
+    """Adds the steps of the job to a pipeline, for any runner."""
     drafts = root | "ClusterCorpus" >> make_cluster(options, manifest)
     _ = (drafts,) | "Publish" >> PublishDatasets(expected=len(options.results))
 
 
-def submit(options: ClusterOptions, beam_flags: Sequence[str] = ()) -> PipelineResult:
-    """Checks the input and hands the job to its runner, and that is all: nobody waits or cleans up.
+class ClusterJob(PipelineJob[ClusterOptions]):
+    """Embeddings and neighbors/ to clusters/. Results that are current are kept."""
 
-    The launcher of a template may do no more, and must leave a job behind even if the result is there already.
-    """
-    corpus = _check_input(options)
-    check_target(options.output, corpus.rows * BYTES_PER_ROW)
-    return _wire(options, beam_flags, _manifest(options, corpus)).run()
+    name = "cluster"
 
+    def __init__(self, options: ClusterOptions, beam_flags: Sequence[str] = ()) -> None:
+        super().__init__(
+            options,
+            beam_flags,
+            output=options.output,
+            workers=options.workers,
+            work_folder=make_cluster(options).work,
+        )
 
-def run(options: ClusterOptions, beam_flags: Sequence[str] = ()) -> dict[str, Any]:
-    """Checks the input, runs the job and returns its figures; what is there already is not done again."""
-    start = time.perf_counter()
-    with lock_output(options.output, "cluster"):
-        corpus = _check_input(options)
-        manifest = _manifest(options, corpus)
-        kept = all(is_current(f"{options.folder}/{name}", str(manifest.source)) for name in options.results)
-        if not kept:
-            check_target(options.output, corpus.rows * BYTES_PER_ROW)
-            execute(_wire(options, beam_flags, manifest), lambda: ". The same command starts again")
-            delete_work(make_cluster(options).work)
-    summary = read_manifest(f"{options.folder}/summary")
-    quality = {name: round(value, 3) for name, value in (summary.quality or {}).items() if value is not None}
-    decided = {name: getattr(summary, name) for name in _DECIDED}
-    return {
-        "rows": corpus.rows,
-        "clusters": summary.clusters,
-        **{name: value for name, value in decided.items() if value is not None},
-        **_advice(summary),
-        **quality,
-        "kept from before": "yes" if kept else "no",
-        "seconds": round(time.perf_counter() - start, 1),
-        "clusters/": options.folder,
-    }
+    def prepare(self) -> None:
+        """Opens the corpus and checks that it has the columns and rows that the options need."""
+        options = self.options
+        corpus = self._corpus = open_corpus(make_cluster(options).embeddings, options.block_rows)
+        if corpus.rows:
+            check_column("labels_column", options.labels_column, corpus.columns, corpus.name)
+            check_column("time_column", options.time_column, corpus.columns, corpus.name)
+            check_time_column(options.time_column, first_slice(corpus))
+            has_k = options.k != "auto" and "k" in ALGORITHMS[options.algorithm].uses
+            if has_k and int(options.k) > corpus.rows:
+                raise DataError(f"--k is {options.k}, but there are only {corpus.rows} rows: ask for fewer clusters")
+        if options.clusters is not None:
+            if posixpath.abspath(options.clusters) == posixpath.abspath(options.folder):
+                raise DataError(f"--clusters {options.clusters} is where the result goes: give another --output")
+            read_existing(options.clusters).check(corpus, options.clusters)
+        else:
+            ALGORITHMS[options.algorithm].check_rows(corpus.name, corpus.rows)
+        self._manifest = _manifest(options, corpus)
 
+    def is_done(self) -> bool:
+        """Whether all datasets were made from this input with these options."""
+        source = str(self._manifest.source)
+        return all(is_current(f"{self.options.folder}/{name}", source) for name in self.options.results)
 
-def _advice(summary: Manifest) -> dict[str, str]:
-    """What to do about a tree that more neighbours might change."""
-    if summary.tree_exact is not False:
-        return {}
-    return {"tree": f"may not be exact with {summary.neighbors} neighbours of each row: mine with a larger --top_k"}
+    def needed_bytes(self) -> int:
+        """The assignments."""
+        return self._corpus.rows * BYTES_PER_ROW
 
+    def build(self, root: beam.Pipeline) -> None:
+        """See the function `build`."""
+        build(root, self.options, self._manifest)
 
-def _check_input(options: ClusterOptions) -> Corpus:
-    corpus = open_corpus(make_cluster(options).embeddings, options.block_rows)
-    if corpus.rows:
-        check_column("labels_column", options.labels_column, corpus.columns, corpus.name)
-        check_column("time_column", options.time_column, corpus.columns, corpus.name)
-        check_time_column(options.time_column, first_task(corpus))
-        if options.k != "auto" and options.algorithm in ("kmeans", "agglomerative") and int(options.k) > corpus.rows:
-            raise DataError(f"--k is {options.k}, but there are only {corpus.rows} rows: ask for fewer clusters")
-    if options.clusters is not None:
-        if posixpath.abspath(options.clusters) == posixpath.abspath(options.folder):
-            raise DataError(f"--clusters {options.clusters} is where the result goes: give another --output")
-        read_existing(options.clusters).check(corpus, options.clusters)
-    return corpus
+    def advice(self) -> str:
+        """Nothing is kept of a run that failed."""
+        return ". The same command starts again"
 
+    def figures(self, counters: dict[str, Any]) -> Figures:
+        """How many clusters, what was chosen, and how good they are."""
+        summary = read_manifest(f"{self.options.folder}/summary")
+        chosen = {name: getattr(summary, name) for name in CHOSEN}
+        figures: Figures = {"rows": self._corpus.rows, "clusters": summary.clusters}
+        figures |= {name: value for name, value in chosen.items() if value is not None}
+        if summary.tree_exact is False:
+            used = f"{summary.neighbors} neighbours of each row"
+            figures["tree"] = f"may not be exact with {used}: mine with a larger --top_k"
+        figures |= {name: round(value, 3) for name, value in (summary.quality or {}).items() if value is not None}
+        return figures | {"kept from before": "yes" if self.is_kept else "no"}
 
-def _wire(options: ClusterOptions, beam_flags: Sequence[str], manifest: Manifest) -> beam.Pipeline:
-    """The pipeline of the job, ready to run."""
-    root = new_pipeline(beam_flags, options.workers)
-    build(root, options, manifest)
-    return root
+    def results(self) -> dict[str, str]:
+        """The folder of the datasets."""
+        return {"clusters/": self.options.folder}
 
 
 def _manifest(options: ClusterOptions, corpus: Corpus) -> Manifest:
-    """What the manifests of the results have in common; nothing that depends on when or where they were made."""
+    """The manifest fields that the datasets share; nothing that depends on time or place."""
     sources: list[str | None] = [corpus.digest]
-    if options.clusters is None and options.algorithm in GRAPH_ALGORITHMS:
+    if options.clusters is None and ALGORITHMS[options.algorithm].needs_graph:
         sources.append(read_manifest(make_cluster(options).neighbors).source)
     if options.clusters is not None:
         sources.append(read_manifest(f"{options.clusters}/summary").source)
-    how = ("input", "output", "workers", "block_rows", "clusters")
-    settings = {name: value for name, value in dataclasses.asdict(options).items() if name not in how}
+    no_effect = ("input", "output", "workers", "block_rows", "clusters")  # on the datasets, besides the sources
+    settings = {name: value for name, value in dataclasses.asdict(options).items() if name not in no_effect}
     versions = {package: version(package) for package in ("sbert-beam", "hdbscan", "scikit-learn", "scikit-network")}
     return Manifest(
         settings=settings, source=digest_of(sources, settings), corpora=corpus_states([corpus]), versions=versions
     )
+
+
+def submit(options: ClusterOptions, beam_flags: Sequence[str] = ()) -> PipelineResult:
+    """Gives the job to its runner and does not wait: see `PipelineJob.submit`."""
+    return ClusterJob(options, beam_flags).submit()
+
+
+def run(options: ClusterOptions, beam_flags: Sequence[str] = ()) -> Figures:
+    """Runs the job and returns its summary."""
+    return ClusterJob(options, beam_flags).run()

@@ -1,4 +1,4 @@
-"""What the evaluate job can be told; light to import, so that `--help` answers at once."""
+"""The options of the evaluate job; fast to import, for `--help`."""
 
 import dataclasses
 from typing import Any
@@ -15,32 +15,36 @@ TASKS = (
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class EvaluateOptions(JobOptions):
-    """What the evaluate job can be told."""
+    """The options of the evaluate job."""
 
-    model: str = flag("the encoder: a folder, a hub name or `default`; several with commas between")
-    task: str = flag(f"what to score it on: {', '.join(TASKS)}", one_of=TASKS)
+    model: str = flag("the encoder: a folder, a hub name or `default`; several are separated by commas")
+    task: str = flag(f"the evaluation task: {', '.join(TASKS)}", one_of=TASKS)
     data: str = flag(
-        "rows to score: Parquet, JSONL, TSV or CSV; for retrieval a folder with queries and corpus (id, text) and "
+        "evaluation rows: Parquet, JSONL, TSV or CSV; for retrieval a folder with queries and corpus (id, text) and "
         "relevant (query_id, document_id); for mining texts with ids (id, text)"
     )
-    columns: str | None = flag("their text columns, with commas between", None)
-    label: str | None = flag("their column of gold scores (sts, health), 0 or 1 (pairs), or classes", None)
-    label_range: str | None = flag("least and greatest gold score, as 0,5", None)
-    where: str | None = flag("only rows with this value, as split=test", None)
-    limit: int | None = flag("a random sample of so many rows", None, at_least=1, type=int)
-    group_column: str | None = flag("score its values one by one, and their mean (sts)", None)
-    split_column: str | None = flag("which rows are train, dev and test (nli, transfer; default: split)", None)
-    pairs: str | None = flag("gold pairs of mining: a file with id_a and id_b", None)
-    cross_encoder: str | None = flag("for efficiency (default: an untrained one on the same transformer)", None)
-    sentences: int | None = flag("how many efficiency compares (default: 10,000)", None, at_least=1, type=int)
+    columns: str | None = flag("text columns, separated by commas", None)
+    label: str | None = flag("label column: gold scores (sts, health), 0 or 1 (pairs), or classes", None)
+    label_range: str | None = flag("minimum and maximum gold score, e.g. 0,5", None)
+    where: str | None = flag("only rows with this value, e.g. split=test", None)
+    limit: int | None = flag("size of a random sample of the rows", None, at_least=1, type=int)
+    group_column: str | None = flag("also score each value of this column, and their mean (sts)", None)
+    split_column: str | None = flag(
+        "column that says which rows are train, dev and test (nli, transfer; default: split)", None
+    )
+    pairs: str | None = flag("mining: a file of gold pairs, with id_a and id_b", None)
+    cross_encoder: str | None = flag(
+        "efficiency: the cross-encoder to compare with (default: an untrained one on the same transformer)", None
+    )
+    sentences: int | None = flag("efficiency: number of sentences (default: 10,000)", None, at_least=1, type=int)
     output: str | None = flag("folder for evaluation.json, evaluation.md and evaluation.html", None)
     device: str = flag("auto, cpu, cuda ...", "auto")
-    seed: int = flag("of samples", 0, at_least=0)
+    seed: int = flag("random seed of samples", 0, at_least=0)
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if not all(self.models):
-            raise DataError(f"--model is a model, or several with commas between, got {self.model!r}")
+            raise DataError(f"--model is a model, or several separated by commas, got {self.model!r}")
         self.settings()
 
     @property
@@ -49,7 +53,7 @@ class EvaluateOptions(JobOptions):
         return [name.strip() for name in self.model.split(",")]
 
     def settings(self) -> dict[str, Any]:
-        """What `sbert_core.evaluate` is to be told besides task, models and data."""
+        """The arguments of `evaluate` besides task, models and data."""
         plain = ("label", "limit", "group_column", "split_column", "pairs", "cross_encoder", "sentences", "device")
         return {
             **{name: getattr(self, name) for name in (*plain, "seed")},

@@ -1,4 +1,4 @@
-"""Runs a pipeline and says in one line what went wrong; the same for every job."""
+"""Creates and runs the pipelines of all jobs, and reports a failure in one line."""
 
 import re
 import socket
@@ -22,21 +22,21 @@ from sbert_core.errors import DataError, JobError, ModelError
 
 NAMESPACES = ("read", "resume", "encode", "mine")
 
-# The names of runners that were tried and found broken, and how.
+# Patterns of runner names that were tested and do not work, and why.
 _BROKEN_RUNNERS = {
     r"(^|[._])dask": "reports success and writes nothing",
-    r"pyspark": "fails much of what Beam promises",
-    r"(^|[._])ray": "fails much of what Beam promises",
+    r"pyspark": "breaks many of Beam's guarantees",
+    r"(^|[._])ray": "breaks many of Beam's guarantees",
 }
 _USE_INSTEAD = "leave --runner out to use this machine, or name PortableRunner, FlinkRunner or DataflowRunner"
-_ANSWERS_WITHIN_S = 20
+_CONNECT_TIMEOUT_S = 20
 _LOCAL_RUNNER = re.compile(r"(.*\.)?(fnapi|direct|switchingdirect)(runner)?", re.IGNORECASE)
 
 
 def new_pipeline(beam_flags: Sequence[str], workers: int) -> beam.Pipeline:
-    """A pipeline for the runner that the flags name, or else for this machine, in `workers` processes.
+    """A pipeline for the runner in the flags; without one, for this machine, in `workers` processes.
 
-    This machine is also what `DirectRunner` means: Beam's own choice for that name begins with a download.
+    `DirectRunner` also means this machine here: Beam's own `DirectRunner` downloads another runner first.
     """
     options = check_engine(beam_flags, workers)
     runner = options.view_as(StandardOptions).runner
@@ -45,12 +45,16 @@ def new_pipeline(beam_flags: Sequence[str], workers: int) -> beam.Pipeline:
         return beam.Pipeline(runner=LocalRunner(), options=PipelineOptions([*beam_flags, *local]))
     try:
         return beam.Pipeline(options=options)
-    except (AttributeError, ImportError, ValueError) as error:  # no such runner, or a flag that it needs is missing
+    except (
+        AttributeError,
+        ImportError,
+        ValueError,
+    ) as error:  # unknown runner, or one of its required flags is missing
         raise DataError(f"--runner={runner}: {' '.join(str(error).split())}") from error
 
 
 def check_engine(beam_flags: Sequence[str], workers: int) -> PipelineOptions:
-    """Refuses what loses rows or waits for ever and does not say so; returns Beam's options."""
+    """Returns Beam's options; a runner or flag that loses rows or hangs without an error is a DataError."""
     options = PipelineOptions(list(beam_flags))
     runner = options.view_as(StandardOptions).runner or ""
     for pattern, fault in _BROKEN_RUNNERS.items():
@@ -69,30 +73,30 @@ def check_engine(beam_flags: Sequence[str], workers: int) -> PipelineOptions:
 
 
 def check_command(beam_flags: Sequence[str], workers: int) -> None:
-    """What a command refuses before any work: such engines, and a dry run, after which there is nothing to show."""
+    """Checks the engine for a command, which shows figures at its end and so cannot be a dry run."""
     if check_engine(beam_flags, workers).view_as(TestOptions).dry_run:
         raise DataError("--dry_run builds a job and runs nothing, so there would be no result: use submit() in Python")
 
 
 def _check_endpoint(endpoint: str | None) -> None:
-    """Tries whether a job service answers: Beam would wait for it without end and without a word."""
-    if endpoint in (None, "embed"):  # Beam's name of one that it starts itself
+    """Checks that the job service accepts connections: Beam would wait for it forever, without a message."""
+    if endpoint in (None, "embed"):  # "embed": Beam starts a job service itself
         return
     host, _, port = endpoint.rpartition(":")
     try:
-        socket.create_connection((host, int(port)), timeout=_ANSWERS_WITHIN_S).close()
+        socket.create_connection((host, int(port)), timeout=_CONNECT_TIMEOUT_S).close()
     except (OSError, ValueError) as error:
         raise DataError(f"--job_endpoint={endpoint}: no job service answers there ({error})") from error
 
 
 def execute(root: beam.Pipeline, advice: Callable[[], str]) -> dict[str, Any]:
-    """Runs a pipeline and returns our counters; a failure is a JobError, and `advice` tells how to go on."""
+    """Runs a pipeline and returns our counters. A failure is a JobError that ends with `advice` on how to continue."""
     try:
         result = _run(root)
     except WorkerLostError as error:
         raise JobError(f"{error}{advice()}") from error
     except Exception as error:
-        # With wrong data the same command would only fail again.
+        # No advice to run the command again: with the same data or model it fails again.
         is_final = isinstance(error, (DataError, ModelError)) or re.search(r"\b(DataError|ModelError)\b", str(error))
         raise JobError(_reason(error) + ("" if is_final else advice())) from error
     if result.state != PipelineState.DONE:
@@ -101,18 +105,18 @@ def execute(root: beam.Pipeline, advice: Callable[[], str]) -> dict[str, Any]:
 
 
 def _run(root: beam.Pipeline) -> PipelineResult:
-    """Runs a pipeline to its end; one that runs elsewhere is cancelled if this process is stopped."""
+    """Runs a pipeline to its end; a remote job is cancelled if this process is stopped."""
     if isinstance(root.runner, LocalRunner):
         result = root.run()
         result.wait_until_finish()
         return result
     runner = type(root.runner).__name__
-    with signals.on_stop(lambda: f"{runner} may have the job already: look there, and cancel it if it runs"):
+    with signals.on_stop(lambda: f"{runner} may have the job already: check there, and cancel it if it runs"):
         result = root.run()
 
     def cancel() -> str:
         note = _cancel(result, runner)
-        signals.run_exit_handlers()  # Beam may have started a job service, which would be left behind
+        signals.run_exit_handlers()  # ends a job service that Beam may have started
         return note
 
     try:
@@ -124,19 +128,19 @@ def _run(root: beam.Pipeline) -> PipelineResult:
 
 
 def _cancel(result: PipelineResult, runner: str) -> str:
-    """Cancels a job that runs elsewhere, and tells the outcome."""
+    """Cancels a remote job; returns a note on the outcome."""
     try:
         result.cancel()
     except Exception as error:
         job_id = getattr(result, "job_id", None) or getattr(result, "_job_id", None)
         name = job_id() if callable(job_id) else job_id
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        return f"the job{f' {name}' if name else ''} goes on at {runner}, cancel it there ({reason})"
+        return f"the job{f' {name}' if name else ''} still runs on {runner}, cancel it there ({reason})"
     return "the job was cancelled"
 
 
 def _reason(error: Exception) -> str:
-    """The line of a worker's traceback that says what happened; ours before those of the engine around it."""
+    """The line of a worker's traceback that has the reason; our own errors before those of the engine."""
     lines = [line for line in str(error).splitlines() if re.match(r"[\w.]+(Error|Exception)\b.*: ", line)]
     ours = [line for line in lines if re.match(r"[\w.]*\b(DataError|JobError|ModelError): ", line)]
     line = (ours or lines or [f"{type(error).__name__}: {error}"])[-1]
@@ -144,7 +148,7 @@ def _reason(error: Exception) -> str:
 
 
 def _counters(result: PipelineResult) -> dict[str, Any]:
-    """Our counters and distributions, as Beam has them at the end."""
+    """Our counters and distributions, from Beam's metrics."""
     metrics = result.metrics().query()
     found: dict[str, Any] = {}
     for counter in metrics["counters"]:

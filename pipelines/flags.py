@@ -1,4 +1,4 @@
-"""A job's options as command-line flags: one frozen dataclass says both."""
+"""The options of a job and its command-line flags, both declared by one frozen dataclass."""
 
 import argparse
 import dataclasses
@@ -13,7 +13,7 @@ Options = TypeVar("Options")
 
 MAX_INT = 2**31 - 1
 SKIPPED_FILES = "files skipped"
-"""The figure of a job that tells how many input files it left out."""
+"""The name of the figure for input files that were left out."""
 
 WORKERS = "processes per machine: those to start here, or those a remote runner starts there"
 
@@ -33,9 +33,8 @@ def flag(
 ) -> Any:
     """A field of a `JobOptions` class that is also a flag of the same name, or a `positional` argument.
 
-    Which values are allowed is declared here and checked by `JobOptions`: numbers `at_least` or `above` a limit or
-    `between` two, which may be called a `kind` of number; texts that are `one_of` several. A text is not empty unless
-    it `may_be_empty`.
+    `JobOptions` checks the values: numbers are `at_least` or `above` a limit, or `between` two, where errors call them
+    a `kind` of number; a text is `one_of` several. A text must not be empty unless it `may_be_empty`.
     """
     limits = {"at_least": at_least, "above": above, "between": between, "kind": kind}
     texts = {"one_of": tuple(one_of), "may_be_empty": may_be_empty}
@@ -46,14 +45,14 @@ def flag(
 
 
 def same_flag(options: type, name: str) -> Any:
-    """The flag that another job has by this name."""
+    """The flag of this name of another job."""
     field = next(field for field in dataclasses.fields(options) if field.name == name)
     return dataclasses.field(default=field.default, metadata=field.metadata)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class JobOptions:
-    """What a job can be told: subclasses have a `flag` for each option, whose values are checked here."""
+    """The options of a job: subclasses declare a `flag` for each, and the values are checked here."""
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
@@ -61,7 +60,7 @@ class JobOptions:
 
 
 def check_value(field: dataclasses.Field[Any], value: Any) -> None:
-    """Refuses a value that the flag does not allow."""
+    """Raises a DataError for a value that the flag does not allow."""
     name, allowed = _shown(field), field.metadata
     if value is None or isinstance(value, bool):
         return
@@ -96,7 +95,7 @@ def _check_number(name: str, value: float, allowed: Mapping[str, Any]) -> None:
 
 
 def _shown(field: dataclasses.Field[Any]) -> str:
-    """How a person writes the flag."""
+    """The flag as it is written on the command line."""
     return field.name.upper() if field.metadata["positional"] else f"--{field.name}"
 
 
@@ -120,7 +119,7 @@ def add_flags(parser: argparse.ArgumentParser, options: type) -> None:
 
 
 class FlagParser(argparse.ArgumentParser):
-    """Tells a mistake in one line."""
+    """Reports a mistake in one line."""
 
     def error(self, message: str) -> NoReturn:
         """Exits with code 2."""
@@ -130,7 +129,7 @@ class FlagParser(argparse.ArgumentParser):
 def parse_flags(
     parser: argparse.ArgumentParser, options: type[Options], arguments: Sequence[str]
 ) -> tuple[Options, list[str]]:
-    """Parses our flags into `options`; what is left must be flags that Beam knows, and is returned."""
+    """Parses our flags into `options`; all others must be Beam's flags, and are returned."""
     fields = dataclasses.fields(options)  # type: ignore[arg-type]
     _refuse_unknown(parser, fields, arguments)
     _refuse_repeated(parser, fields, arguments)
@@ -168,7 +167,7 @@ def _flags_in(arguments: Sequence[str]) -> list[str]:
 
 
 def _refuse_unknown(parser: argparse.ArgumentParser, fields: _Fields, arguments: Sequence[str]) -> None:
-    """Beam only warns of flags that it does not know."""
+    """Unknown flags are an error: Beam only warns."""
     names = {field.name for field in fields if not field.metadata["positional"]}
     others = [flag for flag in _flags_in(arguments) if flag.removeprefix("--") not in {*names, "help", ""}]
     unknown = set(_flags_in(_left_by_beam(parser, arguments))) if others else set()
@@ -181,7 +180,7 @@ def _refuse_unknown(parser: argparse.ArgumentParser, fields: _Fields, arguments:
 
 def _left_by_beam(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> list[str]:
     """The arguments that Beam does not know."""
-    from apache_beam.options.pipeline_options import PipelineOptions, _BeamArgumentParser  # takes seconds
+    from apache_beam.options.pipeline_options import PipelineOptions, _BeamArgumentParser  # takes seconds to import
 
     beam_parser = _BeamArgumentParser(allow_abbrev=False, add_help=False)
     for options in {str(options): options for options in PipelineOptions.__subclasses__()}.values():
@@ -192,7 +191,7 @@ def _left_by_beam(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> 
 
 
 def _refuse_repeated(parser: argparse.ArgumentParser, fields: _Fields, arguments: Sequence[str]) -> None:
-    """Of a flag that is given twice argparse would take the last and not say so."""
+    """A flag that is given twice is an error: argparse would silently use the last value."""
     given = _flags_in(arguments)
     for field in fields:
         if given.count(f"--{field.name}") > 1:
@@ -204,7 +203,7 @@ def _refuse_repeated(parser: argparse.ArgumentParser, fields: _Fields, arguments
 def _refuse_stray(
     parser: argparse.ArgumentParser, fields: _Fields, arguments: Sequence[str], rest: Sequence[str]
 ) -> None:
-    """Values that belong to no flag, as of a text or a glob without quotes."""
+    """Values that belong to no flag are an error: a text or a glob was not quoted."""
     if not rest:
         return
     left = _left_by_beam(parser, rest) if _flags_in(rest) else rest

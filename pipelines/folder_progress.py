@@ -1,4 +1,4 @@
-"""What a person sees while a local job runs."""
+"""The progress display of a local job."""
 
 import threading
 from collections.abc import Callable
@@ -12,9 +12,9 @@ _POLL_SECONDS = 0.5
 
 
 class Progress:
-    """Watches a folder fill with files.
+    """Shows how much of a job is done, by the files in a folder.
 
-    `expected` maps the key of each file to how many units of work it stands for; `key` gives the key of a file name.
+    `expected` maps the key of each file to its units of work; `key` returns the key of a file name.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class Progress:
         self._thread.join()
 
     def done(self) -> int:
-        """Units of the files that are there."""
+        """Units of the files that exist."""
         try:
             found = {self._key(name) for name in list_folder(self._folder)}
         except Exception:  # progress must never stop a job

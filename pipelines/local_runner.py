@@ -1,7 +1,7 @@
 """The runner for this machine: Beam's in-process runner, with worker processes that do not outlive or block a run.
 
-Beam's own worker processes go on writing if the driver is killed, and the driver waits for ever if one of them is.
-Here each side watches the other: see also `pipelines.worker`.
+Beam's own worker processes continue to write after the driver was killed, and the driver waits forever after one of
+them was killed. Here each side watches the other: see also `pipelines.worker`.
 """
 
 import contextlib
@@ -25,7 +25,7 @@ from google.protobuf import struct_pb2, text_format
 from sbert_core.errors import JobError
 
 URN = "sbert_beam:env:worker_process:v1"
-_EXIT_SECONDS = 10  # in which an idle worker ends after it was told to
+_EXIT_SECONDS = 10  # for an idle worker to end after the last request
 _groups: dict[bytes, "_WorkerGroup"] = {}
 _numbers = itertools.count()
 
@@ -62,7 +62,7 @@ class LocalRunner(fn_runner.FnApiRunner):
 
 
 class _WorkerGroup:
-    """The worker processes of one run: if one is lost, the run is over for all."""
+    """The worker processes of one run: if one is lost, the run fails and all are ended."""
 
     def __init__(self) -> None:
         self.failure = ""
@@ -84,7 +84,7 @@ class _WorkerGroup:
 
 
 class _Connection(worker_handlers.ControlConnection):
-    """A control connection that can fail: whoever waits for an answer, now or later, is told why there is none."""
+    """A control connection that can fail: all requests, pending and later ones, are then answered with the reason."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -92,7 +92,7 @@ class _Connection(worker_handlers.ControlConnection):
 
     @property
     def is_busy(self) -> bool:
-        """Whether an answer is still awaited."""
+        """Whether a request is pending."""
         return bool(self._futures_by_id)
 
     def push(self, req: Any) -> Any:
@@ -105,15 +105,15 @@ class _Connection(worker_handlers.ControlConnection):
         self._failure = reason
         for name in list(self._futures_by_id):
             if future := self._futures_by_id.pop(name, None):
-                # An error as from the worker: an exception would not end the wait for the bundle's data.
+                # An error response as from the worker: an exception would not end the wait for the bundle's data.
                 future.set(beam_fn_api_pb2.InstructionResponse(instruction_id=name, error=reason))
 
     def _read(self) -> None:
-        with contextlib.suppress(grpc.RpcError, KeyError):  # the process is gone, and another thread says so
+        with contextlib.suppress(grpc.RpcError, KeyError):  # the process is gone, which `_watch` reports
             super()._read()
 
     def finish(self) -> None:
-        """Says that there is no more work; does not wait."""
+        """Sends the marker that there is no more work; does not wait."""
         self.push(worker_handlers.BeamFnControlServicer._DONE_MARKER)
 
 
@@ -127,11 +127,11 @@ class _ProcessHandler(worker_handlers.GrpcWorkerHandler):
         self._closing = threading.Event()
         self._drained = threading.Event()
         self.control_conn: _Connection = _Connection()
-        # The process is not started yet, so nobody has asked for the connection of this worker.
+        # The process is not started yet, so the connection of this worker was not looked up before.
         grpc_server.control_handler._connections_by_worker_id[self.worker_id] = self.control_conn
 
     def start_worker(self) -> None:
-        """Starts the process, with the modules that this one would find."""
+        """Starts the process, with the module search path of this one."""
         control, logs = self.control_api_service_descriptor(), self.logging_api_service_descriptor()
         environment = {
             **os.environ,
@@ -140,15 +140,15 @@ class _ProcessHandler(worker_handlers.GrpcWorkerHandler):
             "PIPELINE_OPTIONS": _options_json(self.provision_info.provision_info),
             "WORKER_ID": self.worker_id,
             "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path),  # noqa: PTH109
-            "PYTHONSAFEPATH": "1",  # a folder `pipelines` where the user stands is not ours
+            "PYTHONSAFEPATH": "1",  # the current directory is not searched for modules
         }
         with worker_handlers.SUBPROCESS_LOCK:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "pipelines.worker"],
+                [sys.executable, "-m", "sbert_beam.worker"],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 env=environment,
-                process_group=0,  # Ctrl-C in a terminal is for this process alone, which ends the others
+                process_group=0,  # Ctrl-C in a terminal reaches this process alone, which ends the others
             )
         self._watcher = threading.Thread(target=self._watch, name=f"watch-{self.worker_id}", daemon=True)
         self._watcher.start()
@@ -156,26 +156,26 @@ class _ProcessHandler(worker_handlers.GrpcWorkerHandler):
 
     def _watch(self) -> None:
         assert self._process.stdout is not None
-        said = self._process.stdout.read().decode(errors="replace").strip()  # until the process ends
+        reason = self._process.stdout.read().decode(errors="replace").strip()  # until the process ends
         code = self._process.wait()
         if not self._closing.is_set():
-            self._group.fail(f"worker process {self._process.pid} {describe_exit(code, said)}")
+            self._group.fail(f"worker process {self._process.pid} {describe_exit(code, reason)}")
 
     def abort(self, reason: str) -> None:
-        """Ends the work of this process, since that of another one is lost."""
+        """Kills this process, because another worker process of the run was lost."""
         self._closing.set()
         self._process.kill()
         self.control_conn.fail(reason)
         threading.Thread(target=self._drain, daemon=True).start()
 
     def _drain(self) -> None:
-        """Takes what is to be sent to a dead process: a thread that adds to it would wait when it is too much."""
+        """Discards data for the dead process: threads that add to a full queue would wait forever."""
         while not self._drained.is_set():
             with contextlib.suppress(queue.Empty):
                 self.data_conn._to_send.get(timeout=0.2)
 
     def close(self) -> None:
-        """Ends the process; one that is at work belongs to a run that failed, and is killed."""
+        """Ends the process; one with pending requests belongs to a run that failed, and is killed."""
         self._closing.set()
         if self.control_conn.is_busy:
             self._process.kill()
@@ -185,23 +185,24 @@ class _ProcessHandler(worker_handlers.GrpcWorkerHandler):
         except subprocess.TimeoutExpired:
             self._process.kill()
         self._watcher.join(_EXIT_SECONDS)
-        with contextlib.suppress(Exception):  # a broken connection, which is told elsewhere if it matters
+        with contextlib.suppress(Exception):  # a broken connection; if it matters, `_watch` reports it
             self.data_conn.close()
         self._drained.set()
-        # Once more, for the thread that sends, if what was meant for it was drained.
+        # Once more, because the end marker for the sending thread may have been drained.
         self.data_conn._to_send.put(self.data_conn._WRITES_FINISHED, 0)
         for pipe in (self._process.stdin, self._process.stdout):
             if pipe:
                 pipe.close()
 
 
-def describe_exit(code: int, said: str = "") -> str:
-    """How a process ended, in words."""
+def describe_exit(code: int, reason: str = "") -> str:
+    """How a process ended, from its exit code and the last line that it wrote."""
     if code == -signal.SIGKILL:
-        return "was killed (signal 9), probably as the machine is out of memory: use fewer --workers or more memory"
+        cause = "probably because the machine is out of memory: use fewer --workers or more memory"
+        return f"was killed (signal 9), {cause}"
     if code < 0:
         return f"was ended by signal {-code} ({signal.strsignal(-code)})"
-    return f"ended with exit code {code}" + (f": {said.splitlines()[-1]}" if said else "")
+    return f"ended with exit code {code}" + (f": {reason.splitlines()[-1]}" if reason else "")
 
 
 def _options_json(info: beam_provision_api_pb2.ProvisionInfo) -> str:
@@ -212,7 +213,7 @@ def _options_json(info: beam_provision_api_pb2.ProvisionInfo) -> str:
 
 @contextlib.contextmanager
 def _quiet_threads() -> Iterator[None]:
-    """No traceback of Beam's threads on standard error when a connection to a worker breaks."""
+    """Keeps Beam's threads from printing a traceback when a connection to a worker breaks."""
     original = threading.excepthook
 
     def hook(args: Any) -> None:

@@ -2,9 +2,7 @@
 
 import contextlib
 import dataclasses
-import json
 import math
-import time
 from collections.abc import Sequence
 from importlib.metadata import version
 from typing import Any
@@ -12,28 +10,26 @@ from typing import Any
 import apache_beam as beam
 from apache_beam.runners.runner import PipelineResult
 
-from pipelines.checks import check_column, check_cross_encoder, check_newest_column, first_task
-from pipelines.execute import execute, new_pipeline
+from pipelines.checks import check_column, check_cross_encoder, check_newest_column, first_slice
 from pipelines.folder_progress import Progress
+from pipelines.job import Figures, PipelineJob
 from pipelines.mine_options import MineOptions
 from sbert_core.data.manifest import Manifest, digest_of
 from transforms.dataset.corpus import Corpus, corpus_states
-from transforms.dataset.files import check_target, commit, delete_work
-from transforms.dataset.lock import lock_output
 from transforms.dataset.published import PublishDatasets, is_current, read_manifest
 from transforms.neighbors.duplicates import GroupDuplicates
-from transforms.neighbors.exact import FindNeighbors, Plan
+from transforms.neighbors.exact import FindNeighbors
+from transforms.neighbors.mining_plan import block_pair_file
 from transforms.neighbors.paraphrases import MineParaphrases
 from transforms.neighbors.routed import FindRoutedNeighbors
 from transforms.neighbors.write_neighbors import WriteNeighbors
 
-RUN_FIGURES = "_run.json"
 BYTES_PER_NEIGHBOR = 16
-WATCHED_TURNS = 1_000_000  # pairs of blocks; of more the driver keeps no list, and the runner's counters tell
+MAX_WATCHED_BLOCK_PAIRS = 1_000_000  # for more the driver keeps no list; the counters of the runner show progress
 
 
 def make_find(options: MineOptions) -> FindNeighbors | FindRoutedNeighbors:
-    """The step that compares, as these options ask for it."""
+    """The step that compares rows, for these options."""
     find = FindNeighbors(
         corpus=options.input,
         other=options.other,
@@ -58,7 +54,7 @@ def make_find(options: MineOptions) -> FindNeighbors | FindRoutedNeighbors:
 
 
 def build(root: beam.Pipeline, options: MineOptions, manifest: Manifest | None = None) -> None:
-    """Wires the job into a pipeline, for any runner."""
+    """Adds the steps of the job to a pipeline, for any runner."""
     manifest = manifest or Manifest()
     mined = root | "FindNeighbors" >> make_find(options)
     neighbors = mined | "WriteNeighbors" >> WriteNeighbors(folder=options.folder("neighbors"), manifest=manifest)
@@ -87,75 +83,90 @@ def build(root: beam.Pipeline, options: MineOptions, manifest: Manifest | None =
     _ = tuple(drafts) | "Publish" >> PublishDatasets(expected=len(options.results))
 
 
-def submit(options: MineOptions, beam_flags: Sequence[str] = ()) -> PipelineResult:
-    """Checks the input and hands the job to its runner, and that is all: nobody waits, counts or cleans up.
+class MineJob(PipelineJob[MineOptions]):
+    """Embeddings to neighbors/, pairs/ and duplicates/. Results that are current are kept."""
 
-    The launcher of a template may do no more, and must leave a job behind even if the result is there already.
-    """
-    plan = make_find(options).make_plan()
-    _check(options, plan)
-    return _wire(options, beam_flags, _manifest(options, plan.corpora)).run()
+    name = "mine"
 
+    def __init__(self, options: MineOptions, beam_flags: Sequence[str] = ()) -> None:
+        super().__init__(
+            options,
+            beam_flags,
+            output=options.output,
+            workers=options.workers,
+            record_folder=options.folder("neighbors"),
+            work_folder=options.folder("_mine"),
+        )
 
-def run(options: MineOptions, beam_flags: Sequence[str] = ()) -> dict[str, Any]:
-    """Checks the input, runs the job and returns its figures; what is there already is not done again."""
-    start = time.perf_counter()
-    with lock_output(options.output, "mine"):
-        plan = make_find(options).make_plan()
-        manifest = _manifest(options, plan.corpora)
-        kept = all(is_current(options.folder(name), str(manifest.source)) for name in options.results)
-        if not kept:
-            _check(options, plan)
-            work = options.folder("_mine")
-            root = _wire(options, beam_flags, manifest)
-            with _progress(options, plan):
-                advice = f". What was compared is safe in {work}: the same command goes on from it"
-                counters = execute(root, lambda: advice)
-            figures_path = f"{options.folder('neighbors')}/{RUN_FIGURES}"
-            commit(figures_path, json.dumps({"counters": counters}, indent=2).encode())
-            delete_work(work)
-    manifests = {name: read_manifest(options.folder(name)) for name in options.results}
-    figures: dict[str, Any] = {
-        "rows": sum(corpus.rows for corpus in plan.corpora),
-        "neighbors": manifests["neighbors"].rows,
-        "pairs": manifests["pairs"].rows,
-    }
-    if "duplicates" in manifests:
-        figures["duplicates"] = manifests["duplicates"].rows
-        figures["groups"] = manifests["duplicates"].groups
-        if saturated := manifests["duplicates"].saturated_rows:
-            figures["incomplete groups"] = f"at most {saturated}: mine with a larger --top_k"
-    if isinstance(audit := manifests["neighbors"].audit, dict) and audit["recall"] is not None:
-        low, high = audit["interval_95"]
-        figures["recall"] = f"{audit['recall']:.3f} ({low:.3f} to {high:.3f}) of neighbours over {audit['min_score']}"
-    figures["kept from before"] = "yes" if kept else "no"
-    figures["seconds"] = round(time.perf_counter() - start, 1)
-    return figures | {f"{name}/": options.folder(name) for name in options.results}
+    def prepare(self) -> None:
+        """Opens the corpora and plans which blocks are compared."""
+        self._plan = make_find(self.options).make_plan()
+        self._manifest = _manifest(self.options, self._plan.corpora)
 
+    def is_done(self) -> bool:
+        """Whether all datasets were made from this input with these options."""
+        source = str(self._manifest.source)
+        return all(is_current(self.options.folder(name), source) for name in self.options.results)
 
-def _check(options: MineOptions, plan: Plan) -> None:
-    """Finds what would otherwise fail when much is done already."""
-    corpus = plan.corpora[0]
-    if corpus.rows:
-        check_column("newest_column", options.newest_column, corpus.columns, corpus.name)
-        check_newest_column(options.newest_column, first_task(corpus))
-    check_cross_encoder(options.cross_encoder)
-    # A score and a place of each neighbour, stored once for workers and once as the result.
-    places = corpus.rows * plan.k if options.neighbor_floor == -math.inf else 0
-    check_target(options.output, places * BYTES_PER_NEIGHBOR)
+    def needed_bytes(self) -> int:
+        """A score and an ordinal of each neighbour, unless a minimum score leaves out an unknown number of them."""
+        if self.options.neighbor_floor > -math.inf:
+            return 0
+        return self._plan.corpora[0].rows * self._plan.k * BYTES_PER_NEIGHBOR
 
+    def check(self) -> None:
+        """Checks the newest column and the cross-encoder, which are used only when rows have been compared."""
+        corpus = self._plan.corpora[0]
+        if corpus.rows:
+            check_column("newest_column", self.options.newest_column, corpus.columns, corpus.name)
+            check_newest_column(self.options.newest_column, first_slice(corpus))
+        check_cross_encoder(self.options.cross_encoder)
 
-def _wire(options: MineOptions, beam_flags: Sequence[str], manifest: Manifest) -> beam.Pipeline:
-    """The pipeline of the job, ready to run."""
-    root = new_pipeline(beam_flags, options.workers)
-    build(root, options, manifest)
-    return root
+    def build(self, root: beam.Pipeline) -> None:
+        """See the function `build`."""
+        build(root, self.options, self._manifest)
+
+    def progress(self) -> contextlib.AbstractContextManager[Any]:
+        """Shows the block pairs of exact mining; the number of cell tasks of routed mining is not known before."""
+        plan = self._plan
+        left, right = plan.corpora[0].blocks, plan.corpora[-1].blocks
+        if self.options.index != "exact" or len(left) * len(right) > MAX_WATCHED_BLOCK_PAIRS:
+            return contextlib.nullcontext()
+        cosines = {block_pair_file((i, j)): left[i].rows * right[j].rows for i, j in plan.block_pairs}
+        return Progress(self.name, plan.work, cosines, unit="cosines")
+
+    def advice(self) -> str:
+        """Where the finished block pairs are."""
+        return f". What was compared is safe in {self.work_folder}: the same command continues from it"
+
+    def figures(self, counters: dict[str, Any]) -> Figures:
+        """Rows of each dataset, and the measured recall of routed mining."""
+        manifests = {name: read_manifest(self.options.folder(name)) for name in self.options.results}
+        figures: Figures = {
+            "rows": sum(corpus.rows for corpus in self._plan.corpora),
+            "neighbors": manifests["neighbors"].rows,
+            "pairs": manifests["pairs"].rows,
+        }
+        if "duplicates" in manifests:
+            figures["duplicates"] = manifests["duplicates"].rows
+            figures["groups"] = manifests["duplicates"].groups
+            if saturated := manifests["duplicates"].saturated_rows:
+                figures["incomplete groups"] = f"at most {saturated}: mine with a larger --top_k"
+        if isinstance(audit := manifests["neighbors"].audit, dict) and audit["recall"] is not None:
+            low, high = audit["interval_95"]
+            recall = f"{audit['recall']:.3f} ({low:.3f} to {high:.3f})"
+            figures["recall"] = f"{recall} of neighbours over {audit['min_score']}"
+        return figures | {"kept from before": "yes" if self.is_kept else "no"}
+
+    def results(self) -> dict[str, str]:
+        """All datasets."""
+        return {f"{name}/": self.options.folder(name) for name in self.options.results}
 
 
 def _manifest(options: MineOptions, corpora: Sequence[Corpus]) -> Manifest:
-    """What the manifests of the results have in common; nothing that depends on when or where they were made."""
-    how = ("input", "output", "other", "workers", "block_rows")
-    settings = {name: value for name, value in dataclasses.asdict(options).items() if name not in how}
+    """The manifest fields that the datasets share; nothing that depends on time or place."""
+    no_effect = ("input", "output", "other", "workers", "block_rows")  # on what the datasets hold, besides the corpora
+    settings = {name: value for name, value in dataclasses.asdict(options).items() if name not in no_effect}
     digests = [corpus.digest for corpus in corpora]
     versions = {package: version(package) for package in ("sbert-beam", "torch", "pyarrow")}
     return Manifest(
@@ -163,10 +174,11 @@ def _manifest(options: MineOptions, corpora: Sequence[Corpus]) -> Manifest:
     )
 
 
-def _progress(options: MineOptions, plan: Plan) -> contextlib.AbstractContextManager[Any]:
-    """Watches the turns of exact mining; how many there are in routed mining shows only while it runs."""
-    left, right = plan.corpora[0].blocks, plan.corpora[-1].blocks
-    if options.index != "exact" or len(left) * len(right) > WATCHED_TURNS:
-        return contextlib.nullcontext()
-    cosines = {f"turn-{i:06d}-{j:06d}.npz": left[i].rows * right[j].rows for i, j in plan.turns}
-    return Progress("mine", plan.work, cosines, unit="cosines")
+def submit(options: MineOptions, beam_flags: Sequence[str] = ()) -> PipelineResult:
+    """Gives the job to its runner and does not wait: see `PipelineJob.submit`."""
+    return MineJob(options, beam_flags).submit()
+
+
+def run(options: MineOptions, beam_flags: Sequence[str] = ()) -> Figures:
+    """Runs the job and returns its summary."""
+    return MineJob(options, beam_flags).run()

@@ -1,4 +1,4 @@
-"""What the report job can be told; light to import, so that `--help` answers at once."""
+"""The options of the report job; fast to import, for `--help`."""
 
 import dataclasses
 
@@ -9,11 +9,11 @@ EXAMPLE = "sbert-beam report --input out"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ReportOptions(JobOptions):
-    """What the report job can be told."""
+    """The options of the report job."""
 
     input: str = flag("the folder that holds the results of the other jobs")
-    output: str | None = flag("the file to write; without it report.html in that folder", None)
-    title: str = flag("the heading of the page", "Corpus report", may_be_empty=True)
+    output: str | None = flag("the file to write (default: report.html in that folder)", None)
+    title: str = flag("the title of the page", "Corpus report", may_be_empty=True)
 
     @property
     def path(self) -> str:

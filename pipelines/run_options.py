@@ -1,4 +1,4 @@
-"""What `run` can be told: the options of embed, mine, cluster and report that matter most; light to import."""
+"""The options of `run`: the most important ones of embed, mine, cluster and report; fast to import, for `--help`."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -14,13 +14,15 @@ EXAMPLE = "sbert-beam run --input 'sentences/*.parquet' --output out"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RunOptions(JobOptions):
-    """What `run` can be told; the jobs one by one can be told more."""
+    """The options of `run`; each job alone has more."""
 
     input: Sequence[str] = same_flag(EmbedOptions, "input")
     output: str = flag("folder for the results of all jobs and report.html")
     model: str = flag("default, a folder, a URI (gs://, s3://) or a hub name", "default")
     text_column: str = flag("the column to encode", TEXT)
-    id_column: str | None = flag("the column that names a row; without it `id`, made up if it is not there", None)
+    id_column: str | None = flag(
+        "the column of unique row ids (default: `id`, which is generated if it does not exist)", None
+    )
     csv_delimiter: str = same_flag(EmbedOptions, "csv_delimiter")
     encoding: str = same_flag(EmbedOptions, "encoding")
     skip_bad_files: bool = same_flag(EmbedOptions, "skip_bad_files")
@@ -32,12 +34,14 @@ class RunOptions(JobOptions):
     keep: str = same_flag(MineOptions, "keep")
     newest_column: str | None = same_flag(MineOptions, "newest_column")
     algorithm: str = same_flag(ClusterOptions, "algorithm")
-    labels_column: str | None = flag("a column of true labels to measure clusters against", None)
-    time_column: str | None = flag("a column of times: also tell terms over time", None)
-    title: str = flag("the heading of the report", "Corpus report", may_be_empty=True)
+    labels_column: str | None = flag("a column of true labels to score the clusters against", None)
+    time_column: str | None = flag("a column of times: also writes the terms of each cluster over time", None)
+    title: str = flag("the title of the report", "Corpus report", may_be_empty=True)
     device: str = flag("auto, cpu, cuda or mps", "auto")
     workers: int = flag(WORKERS, 1, at_least=1)
     accelerator: str | None = same_flag(EmbedOptions, "accelerator")
     encode_ram: str | None = same_flag(EmbedOptions, "encode_ram")
     encode_cpus: int = same_flag(EmbedOptions, "encode_cpus")
-    overwrite: bool = flag("replace vectors of another model in the output folder", False, action="store_true")
+    overwrite: bool = flag(
+        "replace the results of another model or corpus in the output folder", False, action="store_true"
+    )

@@ -1,8 +1,7 @@
-"""The search job: the rows of a corpus that answer queries."""
+"""The search job: the rows of a corpus that are nearest to queries."""
 
 import shutil
 import tempfile
-import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,120 +11,156 @@ import pyarrow as pa
 from pipelines import embed, signals
 from pipelines.checks import check_cross_encoder
 from pipelines.embed_options import EmbedOptions
-from pipelines.execute import execute, new_pipeline
+from pipelines.job import Figures, Job, PipelineJob
 from pipelines.search_options import SearchOptions
+from sbert_core.data.dataset_reader import folder_of
 from sbert_core.data.manifest import Manifest
+from sbert_core.encoder.prompts import QUERY
 from sbert_core.encoder.sentence_encoder import SentenceEncoder
 from sbert_core.errors import DataError
-from transforms.dataset.corpus import Corpus, open_corpus, rank_rows
-from transforms.dataset.files import check_target, delete_work
-from transforms.dataset.lock import lock_output
-from transforms.dataset.published import PublishDatasets, folder_of, read_manifest
-from transforms.encode.encode_sentences import EncodeSentences
-from transforms.neighbors.search_corpus import SearchCorpus, describe_hits, search_here
+from transforms.dataset.corpus import Corpus, assign_ordinals, open_corpus
+from transforms.dataset.published import PublishDatasets, read_manifest
+from transforms.encode.encode_sentences import Encoder, EncodeSentences
+from transforms.neighbors.search_corpus import SearchCorpus, describe_hits, search_in_process
 
-TEXT_WIDTH = 100
+MAX_TEXT_CHARACTERS = 100  # of a hit that is printed
 
 
-def run(
-    options: SearchOptions, beam_flags: Sequence[str] = (), encode: EncodeSentences | None = None
-) -> dict[str, Any]:
-    """Answers one query with a table, or files of queries with a dataset; returns the figures."""
-    start = time.perf_counter()
-    corpus = open_corpus(options.corpus, options.block_rows)
-    encode = encode or _make_encode(options, corpus)
-    answer = _search_files if options.is_files else _search_text
-    figures = answer(options, corpus, encode, beam_flags)
-    return {**figures, "seconds": round(time.perf_counter() - start, 1)}
-
-
-def _make_encode(options: SearchOptions, corpus: Corpus) -> EncodeSentences:
-    """Encodes queries with the model of the corpus, and with its prompt for queries if it has one."""
-    model = options.model or _model_of(options.corpus)
-    encoder = SentenceEncoder.load(model, **options.load_options)
-    if corpus.rows and encoder.fingerprint != corpus.fingerprint:
-        raise DataError(
-            f"{options.corpus} was made with another model ({str(corpus.fingerprint)[:12]}) than {model} in "
-            f"{encoder.precision} ({encoder.fingerprint[:12]}): see --model, and --precision (float16 on a GPU)"
-        )
-    prompt_name = options.prompt_name
-    if prompt_name is None and options.prompt is None and "query" in encoder.parts.prompts:
-        prompt_name = "query"
+def make_encode(options: SearchOptions, **seams: Any) -> EncodeSentences:
+    """The step that encodes queries; `seams` are more arguments of `EncodeSentences`, for tests."""
     return EncodeSentences(
-        model=model,
+        model=options.model or _model_of(options.corpus),
         text_column=options.text_column,
         prompt=options.prompt,
-        prompt_name=prompt_name,
+        prompt_name=options.prompt_name,
         workers=options.workers,
         load_options=options.load_options,
+        **seams,
     )
 
 
 def _model_of(corpus: str) -> str:
     model = read_manifest(folder_of(corpus)).model
     if model is None:
-        raise DataError(f"{corpus} does not say which model made it: see --model")
+        raise DataError(f"{corpus} has no record of the model that made it: see --model")
     return model
 
 
-def _search_text(
-    options: SearchOptions, corpus: Corpus, encode: EncodeSentences, beam_flags: Sequence[str]
-) -> dict[str, Any]:
+def _load(encode: EncodeSentences, options: SearchOptions, corpus: Corpus) -> Encoder:
+    """Loads the encoder, checks that it made the corpus, and chooses its prompt for queries if none is given."""
     encoder = encode.acquire()
-    encoded = encoder.encode([options.queries], details=True, prompt=encode.prompt, prompt_name=encode.prompt_name)
-    scratch = tempfile.mkdtemp()
-    try:
-        with signals.on_stop(lambda: shutil.rmtree(scratch, ignore_errors=True)):
-            corpus = rank_rows(corpus, scratch)
-            best = search_here(encoded.embeddings, corpus, options.top_k)
-            hits = describe_hits(
-                best, pa.array(["query"]), pa.chunked_array([[options.queries]]), corpus, options.cross_encoder
-            )
-    finally:
-        shutil.rmtree(scratch)
+    if corpus.rows and encoder.fingerprint != corpus.fingerprint:
+        precision = getattr(encoder, "precision", options.precision)
+        raise DataError(
+            f"{options.corpus} was made with another model ({str(corpus.fingerprint)[:12]}) than {encode.model} in "
+            f"{precision} ({encoder.fingerprint[:12]}): see --model, and --precision (float16 on a GPU)"
+        )
+    has_query_prompt = isinstance(encoder, SentenceEncoder) and QUERY in encoder.parts.prompts
+    if encode.prompt_name is None and encode.prompt is None and has_query_prompt:
+        encode.prompt_name = QUERY
+    return encoder
+
+
+class SearchText(Job[SearchOptions]):
+    """Prints the nearest rows of one query; no pipeline is needed."""
+
+    name = "search"
+
+    def __init__(self, options: SearchOptions, encode: EncodeSentences | None = None) -> None:
+        super().__init__(options)
+        self._encode = encode
+
+    def work(self) -> Figures:
+        """Encodes the query and compares it with every row."""
+        options = self.options
+        corpus = open_corpus(options.corpus, options.block_rows)
+        encode = self._encode or make_encode(options)
+        encoder = _load(encode, options, corpus)
+        prompts = {"prompt": encode.prompt, "prompt_name": encode.prompt_name}
+        query = encoder.encode([options.queries], details=True, **prompts)
+        scratch = tempfile.mkdtemp()
+        try:
+            with signals.on_stop(lambda: shutil.rmtree(scratch, ignore_errors=True)):
+                corpus = assign_ordinals(corpus, scratch)
+                candidates = search_in_process(query.embeddings, corpus, options.top_k)
+                texts = pa.chunked_array([[options.queries]])
+                hits = describe_hits(candidates, pa.array(["query"]), texts, corpus, options.cross_encoder)
+        finally:
+            shutil.rmtree(scratch)
+        _print_hits(hits)
+        return {"rows searched": corpus.rows}
+
+
+def _print_hits(hits: pa.Table) -> None:
     for hit in hits.to_pylist():
         text = " ".join((hit["text"] or "").split())
-        shown = text if len(text) <= TEXT_WIDTH else text[: TEXT_WIDTH - 1] + "…"
+        shown = text if len(text) <= MAX_TEXT_CHARACTERS else text[: MAX_TEXT_CHARACTERS - 1] + "…"
         print(f"{hit['rank']:>4}  {hit['score']:.4f}  {hit['id']}  {shown}")
-    return {"rows searched": corpus.rows}
 
 
-def _search_files(
-    options: SearchOptions, corpus: Corpus, encode: EncodeSentences, beam_flags: Sequence[str]
-) -> dict[str, Any]:
-    check_cross_encoder(options.cross_encoder)
-    check_target(options.folder)
-    queries = f"{options.folder}/queries"
-    embed_options = EmbedOptions(
-        input=[options.queries],
-        output=queries,
-        model=encode.model,
-        text_column=options.text_column,
-        id_column=options.id_column,
-        prompt=encode.prompt,
-        prompt_name=encode.prompt_name,
-        **options.load_options,
-        workers=options.workers,
-        overwrite=True,
-    )
-    with lock_output(str(options.output), "search"):
-        asked = embed.run(embed_options, beam_flags, encode)
-        root = new_pipeline(beam_flags, options.workers)
-        build(root, options, queries)
-        execute(root, lambda: f". The queries are encoded in {queries}: the same command goes on from there")
-        delete_work(f"{options.folder}/_work")
-    manifest = read_manifest(options.folder)
-    return {
-        "queries": asked["embedded"],
-        "rejected": asked["rejected"],
-        "rows searched": corpus.rows,
-        "found": manifest.rows,
-        "search/": options.folder,
-    }
+class SearchFiles(PipelineJob[SearchOptions]):
+    """Writes the nearest rows of files of queries to search/."""
+
+    name = "search"
+
+    def __init__(
+        self, options: SearchOptions, beam_flags: Sequence[str] = (), encode: EncodeSentences | None = None
+    ) -> None:
+        super().__init__(
+            options,
+            beam_flags,
+            output=str(options.output),
+            workers=options.workers,
+            work_folder=f"{options.folder}/_work",
+        )
+        self._encode = encode
+        self._queries = f"{options.folder}/queries"
+
+    def prepare(self) -> None:
+        """Checks corpus and models, then encodes the queries."""
+        options = self.options
+        self._corpus = open_corpus(options.corpus, options.block_rows)
+        encode = self._encode or make_encode(options)
+        self._encoder = _load(encode, options, self._corpus)  # as long as it is referenced, it is not loaded again
+        check_cross_encoder(options.cross_encoder)
+        embed_options = EmbedOptions(
+            input=[options.queries],
+            output=self._queries,
+            model=encode.model,
+            text_column=options.text_column,
+            id_column=options.id_column,
+            prompt=encode.prompt,
+            prompt_name=encode.prompt_name,
+            **options.load_options,
+            workers=options.workers,
+            overwrite=True,
+        )
+        self._embedded = embed.run(embed_options, self.beam_flags, encode)
+
+    def build(self, root: beam.Pipeline) -> None:
+        """See the function `build`."""
+        build(root, self.options, self._queries)
+
+    def advice(self) -> str:
+        """Where the encoded queries are."""
+        return f". The queries are encoded in {self._queries}: the same command continues from there"
+
+    def figures(self, counters: dict[str, Any]) -> Figures:
+        """Queries, rows and hits."""
+        return {
+            "queries": self._embedded["embedded"],
+            "rejected": self._embedded["rejected"],
+            "rows searched": self._corpus.rows,
+            "found": read_manifest(self.options.folder).rows,
+        }
+
+    def results(self) -> dict[str, str]:
+        """The dataset."""
+        return {"search/": self.options.folder}
 
 
 def build(root: beam.Pipeline, options: SearchOptions, queries: str) -> None:
-    """Wires the search with queries that are encoded into a pipeline, for any runner."""
+    """Adds the search with encoded queries to a pipeline, for any runner."""
     settings = {"top_k": options.top_k, "cross_encoder": options.cross_encoder}
     draft = root | "SearchCorpus" >> SearchCorpus(
         queries=f"{queries}/embeddings",
@@ -139,3 +174,10 @@ def build(root: beam.Pipeline, options: SearchOptions, queries: str) -> None:
         manifest=Manifest(settings=settings),
     )
     _ = (draft,) | "Publish" >> PublishDatasets(expected=1)
+
+
+def run(options: SearchOptions, beam_flags: Sequence[str] = (), encode: EncodeSentences | None = None) -> Figures:
+    """Answers one query with a table, or files of queries with a dataset; returns the summary."""
+    if options.is_files:
+        return SearchFiles(options, beam_flags, encode).run()
+    return SearchText(options, encode).run()

@@ -1,4 +1,4 @@
-"""What the search job can be told; light to import, so that `--help` answers at once."""
+"""The options of the search job; fast to import, for `--help`."""
 
 import dataclasses
 from typing import Any
@@ -12,21 +12,25 @@ EXAMPLE = "sbert-beam search --queries 'where is my parcel' --corpus out/embeddi
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SearchOptions(JobOptions):
-    """What the search job can be told."""
+    """The options of the search job."""
 
-    queries: str = flag("a text, or files of queries as the embed job reads them")
+    queries: str = flag("a text, or files of queries in the formats of the embed job")
     corpus: str = flag("the result of an embed job")
     output: str | None = flag("folder for the result of files of queries: search/ goes below it", None)
     top_k: int = flag("rows to find for each query", 10, at_least=1)
-    model: str | None = flag("the model that made the corpus, if it is not where it was then", None)
-    prompt_name: str | None = flag("one of the model's prompts for the queries; `query` if it has that", None)
+    model: str | None = flag("the model of the corpus, if it has moved since", None)
+    prompt_name: str | None = flag(
+        "one of the model's prompts for the queries (default: `query`, if the model has it)", None
+    )
     prompt: str | None = flag("a text put before each query", None, may_be_empty=True)
     text_column: str = flag("the column of the queries", "text")
-    id_column: str | None = flag("the column that names a query; without it `id`, made up if it is not there", None)
-    cross_encoder: str | None = flag("a sequence-classification model that orders what was found", None)
+    id_column: str | None = flag(
+        "the column of unique query ids (default: `id`, which is generated if it does not exist)", None
+    )
+    cross_encoder: str | None = flag("a sequence-classification model that reorders the hits", None)
     device: str = flag("auto, cpu, cuda or mps", "auto")
     precision: str = flag(
-        "what to compute in, the same as for the corpus: auto, float32, float16, bfloat16 or int8",
+        "number format for computing, the same as for the corpus: auto, float32, float16, bfloat16 or int8",
         "auto",
         one_of=PRECISIONS,
     )
@@ -36,18 +40,18 @@ class SearchOptions(JobOptions):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.is_files and self.output is None:
-            raise DataError("files of queries need a folder for the result: see --output")
+            raise DataError("files of queries need a folder for the result: give --output")
 
     @property
     def is_files(self) -> bool:
         """Whether `queries` names files; a text has a space more often than a slash, and no such suffix."""
-        from transforms.dataset.formats import suffix_of
+        from sbert_core.data.formats import suffix_of
 
         return bool(suffix_of(self.queries)) or "*" in self.queries or self.queries.endswith("/")
 
     @property
     def load_options(self) -> dict[str, Any]:
-        """How to load the encoder."""
+        """The arguments for loading the encoder."""
         return {"device": self.device, "precision": self.precision}
 
     @property

@@ -1,4 +1,4 @@
-"""What the verify job can be told; light to import, so that `--help` answers at once."""
+"""The options of the verify job; fast to import, for `--help`."""
 
 import dataclasses
 
@@ -9,6 +9,6 @@ EXAMPLE = "sbert-beam verify out"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class VerifyOptions(JobOptions):
-    """What the verify job can be told."""
+    """The options of the verify job."""
 
     output: str = flag("the folder that holds the results of the other jobs", positional=True)

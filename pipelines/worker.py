@@ -1,8 +1,8 @@
-"""The worker process of a local run: `python -m pipelines.worker`, started by `pipelines.local_runner`.
+"""The worker process of a local run: `python -m sbert_beam.worker`, started by `pipelines.local_runner`.
 
-It lives no longer than the process that started it. Its standard input is a pipe from there that never says anything:
-the end of it means that the other side is gone, however it ended. What this process has to say at its own end goes to
-standard output, which is a pipe back.
+It ends with the process that started it. Its standard input is a pipe from that process to which nothing is written:
+end of file means that the other process is gone, however it ended. The reason of a failure goes to standard output,
+which is a pipe back.
 """
 
 import os
@@ -12,12 +12,12 @@ import threading
 import traceback
 from typing import BinaryIO
 
-PARENT_GONE = 3  # exit code
+EXIT_PARENT_GONE = 3
 
 
 def main() -> None:
     """Runs Beam's worker until the run is over, and exits."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that a person started
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is handled by the process that started this one
     threading.Thread(target=_exit_with_parent, daemon=True).start()
     report = _take_output()
     try:
@@ -28,20 +28,20 @@ def main() -> None:
         report.write("".join(traceback.format_exception_only(error)).strip().encode())
         report.close()
         os._exit(1)
-    # Not sys.exit: a thread that a library left behind would keep the process, and the run, waiting.
+    # Not sys.exit, which waits for threads that a library left behind.
     os._exit(0)
 
 
 def _exit_with_parent() -> None:
     while os.read(0, 1024):
         pass
-    os._exit(PARENT_GONE)
+    os._exit(EXIT_PARENT_GONE)
 
 
 def _take_output() -> BinaryIO:
-    """The pipe back; from then on nothing else is written there or to standard error.
+    """Returns the pipe back, and keeps Python code from writing to it or to standard error.
 
-    Beam prints the traceback of every failure, which the driver gets anyway, and of every lost connection. File
+    Beam prints a traceback for every failure, which the driver gets anyway, and for every lost connection. File
     descriptor 2 stays open for what native code writes when it crashes.
     """
     report = os.fdopen(os.dup(1), "wb")
@@ -50,7 +50,3 @@ def _take_output() -> BinaryIO:
     sys.stdout = sys.stderr = quiet
     threading.excepthook = lambda _: None
     return report
-
-
-if __name__ == "__main__":
-    main()

@@ -1,10 +1,12 @@
 """The public names of sbert-beam: `from sbert_beam import SentenceEncoder, EncodeSentences, FindNeighbors`.
 
-Each name is imported when it is first used, so that `import sbert_beam` takes no time.
+Each name is imported when it is first used, so that `import sbert_beam` is fast.
 """
 
 import importlib
 from typing import TYPE_CHECKING, Any
+
+from sbert_beam.packages import check_packages
 
 if TYPE_CHECKING:
     from sbert_core.encoder.cross_encoder import CrossEncoder
@@ -89,6 +91,7 @@ def __getattr__(name: str) -> Any:
     """Imports a public name when it is first used: torch and Beam take seconds."""
     if name not in _HOMES:
         raise AttributeError(f"module 'sbert_beam' has no attribute {name!r}")
+    check_packages()
     return getattr(importlib.import_module(_HOMES[name]), name)
 
 

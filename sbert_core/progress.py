@@ -1,4 +1,4 @@
-"""How far a long computation is: a bar on a terminal or in a notebook, elsewhere a line now and then."""
+"""Progress of a long computation: a bar on a terminal or in a notebook, a line at intervals elsewhere."""
 
 import sys
 import time
@@ -6,11 +6,12 @@ from types import TracebackType
 
 from tqdm.auto import tqdm
 
-LINE_SECONDS = 10.0  # between two lines in a log, at least
+LINE_INTERVAL_SECONDS = 10.0
+"""Minimum time between two lines in a log."""
 
 
 class ProgressBar:
-    """Counts units of work that are done, and shows them with the speed and the time left."""
+    """Counts completed units of work and shows them with the speed and the time left."""
 
     def __init__(self, label: str, total: int, unit: str, *, done: int = 0, disable: bool = False) -> None:
         self._label, self._unit, self._total = label, unit, total
@@ -37,18 +38,18 @@ class ProgressBar:
         self._bar.close()
 
     def advance_to(self, done: int, status: str = "") -> None:
-        """Tells how many units are done, with a word on the state of the work, such as `loss 0.31`."""
+        """Sets the number of completed units, with an optional status such as `loss 0.31`."""
         if status:
             self._status = status
             self._bar.set_postfix_str(status, refresh=False)
         self._bar.update(done - self._done)
         self._done = done
-        if self._writes_lines and time.monotonic() - self._shown >= LINE_SECONDS:
+        if self._writes_lines and time.monotonic() - self._shown >= LINE_INTERVAL_SECONDS:
             self._shown = time.monotonic()
             print(self._line(), file=sys.stderr, flush=True)
 
     def advance(self, units: int = 1, status: str = "") -> None:
-        """Tells that so many more units are done."""
+        """Adds to the number of completed units."""
         self.advance_to(self._done + units, status)
 
     def _line(self) -> str:

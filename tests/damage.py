@@ -1,15 +1,15 @@
-"""What happens to files in daily life, and what must be found unchanged."""
+"""Damage to files, and the files of an output for comparison."""
 
 from pathlib import Path
 
-from transforms.dataset.published import check_content
+from sbert_core.process_cache import clear_process_caches
 
 
 def flip_bit(path: Path, place: int | None = None) -> None:
     content = bytearray(path.read_bytes())
     content[len(content) // 2 if place is None else place] ^= 8
     path.write_bytes(content)
-    check_content.cache_clear()
+    clear_process_caches()
 
 
 def contents(output: Path) -> dict[str, bytes]:

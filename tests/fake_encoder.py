@@ -37,15 +37,15 @@ load_fake = FakeEncoder.load
 
 
 def load_counted(model, **options) -> FakeEncoder:
-    """Leaves a mark below the folder `model` for each time it is called."""
+    """Creates a file in the folder `model` for each call."""
     Path(model, f"load-{len(list(Path(model).iterdir()))}").touch()
     return FakeEncoder()
 
 
 class FaultyEncoder(FakeEncoder):
-    """Asks `fault(texts, call)` first, the call counted from 1: it raises, or gives {text: number to spoil its vector}.
+    """Calls `fault(texts, call)` first, calls counted from 1: it raises, or returns {text: value for its vector}.
 
-    The first call is the one that tries an encoder when it is loaded.
+    The first call is the check of an encoder after it is loaded.
     """
 
     def __init__(self, fault: Callable[[list[str], int], dict[str, float] | None]) -> None:
@@ -54,25 +54,25 @@ class FaultyEncoder(FakeEncoder):
 
     def encode(self, texts, **options) -> Encoded:
         self.calls.append(list(texts))
-        spoiled = self._fault(texts, len(self.calls)) or {}
+        values = self._fault(texts, len(self.calls)) or {}
         encoded = super().encode(texts, **options)
         for row, text in enumerate(texts):
-            encoded.embeddings[row, 3] = spoiled.get(text, 0)
+            encoded.embeddings[row, 3] = values.get(text, 0)
         return encoded
 
 
 class CrowdedEncoder(FakeEncoder):
-    """Notes how many calls were under way at once, of all encoders of this process."""
+    """Records the maximum number of concurrent calls, over all encoders of this process."""
 
     _count = threading.Lock()
     inside = 0
-    most = 0
+    max_inside = 0
 
     def encode(self, texts, **options) -> Encoded:
         with CrowdedEncoder._count:
             CrowdedEncoder.inside += 1
-            CrowdedEncoder.most = max(CrowdedEncoder.most, CrowdedEncoder.inside)
-        time.sleep(0.02)  # long enough for another thread to come in
+            CrowdedEncoder.max_inside = max(CrowdedEncoder.max_inside, CrowdedEncoder.inside)
+        time.sleep(0.02)  # long enough for another thread to enter
         with CrowdedEncoder._count:
             CrowdedEncoder.inside -= 1
         return super().encode(texts, **options)

@@ -1,6 +1,6 @@
 """The drill of faults: what its exercises share.
 
-An exercise is a function of a seed and an empty folder. It does something bad to a job or to its files and returns a
+An exercise is a function of a seed and an empty folder. It disturbs a job or damages its files and returns a
 `Record`; what went wrong is in `Record.failures`. `tests/test_faults.py` runs a few of each, `benchmarks/faults.py`
 many.
 """
@@ -20,13 +20,10 @@ import pyarrow.parquet as pq
 
 from pipelines import embed, search
 from pipelines.cli import main
+from sbert_core.process_cache import clear_process_caches
 from tests.fake_encoder import load_fake
-from transforms.dataset import corpus
-from transforms.dataset.published import check_content
-from transforms.encode.encode_sentences import EncodeSentences
-from transforms.neighbors import exact as neighbors
 
-NOT_COMPARED = ("_run.json", "report.html")  # they tell how long a run took
+NOT_COMPARED = ("_run.json", "report.html")  # they hold how long a run took
 PROGRESS = ("embed: ", "mine: ", "cluster: ", "verify: ", "[")  # run: [1/4] embed
 HANG_SECONDS = 180.0
 ROWS = 120
@@ -36,17 +33,17 @@ CLUSTER = ["--algorithm", "kmeans", "--k", "4", "--block_rows", "30"]
 
 @dataclasses.dataclass
 class Record:
-    """What an exercise did, and what it found."""
+    """What an exercise did and found."""
 
     exercise: str
     seed: int
-    done: str = ""  # what was done to whom
+    done: str = ""  # what was disturbed or damaged, and how
     exit_code: int | None = None
     seconds: float = 0.0
     failures: list[str] = dataclasses.field(default_factory=list)
 
     def require(self, condition: object, failure: str) -> bool:
-        """Notes a failure unless the condition holds."""
+        """Adds a failure unless the condition holds."""
         if not condition:
             self.failures.append(failure)
         return bool(condition)
@@ -63,56 +60,44 @@ class Outcome:
 
     @property
     def lines(self) -> list[str]:
-        """What it wrote to standard error besides progress."""
+        """The lines on standard error, without progress."""
         return [line for line in self.errors.splitlines() if line.strip() and not line.startswith(PROGRESS)]
 
     def faults(self, *codes: int) -> list[str]:
-        """What is wrong with it if it may end with these codes: 0 silently, others with one line."""
-        told = f"exit code {self.code}: {self.errors[-300:]!r}"
+        """What is wrong if these exit codes are allowed: 0 without a line on standard error, others with one."""
+        description = f"exit code {self.code}: {self.errors[-300:]!r}"
         if self.code not in codes:
-            return [told]
+            return [description]
         lines = [line for line in self.lines if "warning:" not in line]
         if "Traceback" in self.errors or len(lines) != (self.code != 0):
-            return [told]
+            return [description]
         return []
 
 
-def forget_what_was_read() -> None:
-    """Empties the caches of this process: the next command sees files as a new process would."""
-    check_content.cache_clear()
-    corpus._all_ranks.cache_clear()
-    corpus.sorted_ids.cache_clear()
-    neighbors._cache.clear()
-
-
-def _make_query_encode(options, corpus) -> EncodeSentences:
-    return EncodeSentences(model="fake", text_column=options.text_column, load=load_fake)
-
-
 def run_here(*arguments: str, fake: bool = True) -> Outcome:
-    """Runs a command in this process, with the fake encoder unless told otherwise."""
-    forget_what_was_read()
+    """Runs a command in this process, with the fake encoder or the real one; files are read as by a new process."""
+    clear_process_caches()
     output, errors = io.StringIO(), io.StringIO()
     start = time.perf_counter()
     with contextlib.ExitStack() as stack:
         if fake:
-            make = functools.partial(embed.make_encode, load=load_fake)
-            stack.enter_context(mock.patch.object(embed, "make_encode", make))
-            stack.enter_context(mock.patch.object(search, "_make_encode", _make_query_encode))
+            for job in (embed, search):
+                make = functools.partial(job.make_encode, load=load_fake)
+                stack.enter_context(mock.patch.object(job, "make_encode", make))
         stack.enter_context(contextlib.redirect_stdout(output))
         stack.enter_context(contextlib.redirect_stderr(errors))
         try:
             code: int | None = main([str(argument) for argument in arguments])
         except SystemExit as stopped:  # argparse refuses a flag
             code = stopped.code if isinstance(stopped.code, int) else 2
-        except Exception:  # what a user would see as a traceback
+        except Exception:  # a user would see a traceback
             code = None
             errors.write(traceback.format_exc())
     return Outcome(code, output.getvalue(), errors.getvalue(), time.perf_counter() - start)
 
 
 def contents(output: Path) -> dict[str, bytes]:
-    """Every file of a result that does not tell how long it took."""
+    """Every file of a result, except those that hold how long it took."""
     files = [path for path in output.rglob("*") if path.is_file() and path.name not in NOT_COMPARED]
     return {str(path.relative_to(output)): path.read_bytes() for path in files}
 
@@ -157,7 +142,7 @@ WRITTEN_BY = {
 
 
 @functools.cache
-def finished(folder: Path) -> tuple[Path, Path]:
+def finished_output(folder: Path) -> tuple[Path, Path]:
     """A corpus and the output of all jobs on it, made once below a folder."""
     source, out = write_corpus(folder / "in"), folder / "out"
     for arguments in commands(source, out).values():
@@ -168,21 +153,21 @@ def finished(folder: Path) -> tuple[Path, Path]:
 
 @contextlib.contextmanager
 def timed(record: Record) -> Iterator[Record]:
-    """Measures an exercise; one that is too slow hangs."""
+    """Measures an exercise; one that takes too long has failed."""
     start = time.perf_counter()
     yield record
     record.seconds = round(time.perf_counter() - start, 2)
     record.require(record.seconds < HANG_SECONDS, f"it took {record.seconds} s")
 
 
-def check_verify(record: Record, out: Path, whole: bool) -> None:
-    """Verify passes on an output that is whole, and fails on one that is not."""
+def check_verify(record: Record, out: Path, is_intact: bool) -> None:
+    """Verify passes on an output that is intact, and fails on one that is not."""
     outcome = run_here("verify", str(out))
-    record.failures += [f"verify: {fault}" for fault in outcome.faults(0 if whole else 1)]
+    record.failures += [f"verify: {fault}" for fault in outcome.faults(0 if is_intact else 1)]
 
 
 def repair(record: Record, arguments: Sequence[str], out: Path, expected: dict[str, bytes]) -> None:
-    """The same command ends well and gives the expected bytes."""
+    """The same command succeeds and gives the expected bytes."""
     outcome = run_here(*arguments)
     record.failures += [f"{arguments[0]} again: {fault}" for fault in outcome.faults(0)]
     differs = difference(contents(out), expected)

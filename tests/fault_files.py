@@ -1,4 +1,4 @@
-"""Exercises of the drill that damage the files of a finished output, or make them say what no job would write."""
+"""Exercises of the drill that damage the files of a finished output, or give manifests values no job would write."""
 
 import contextlib
 import functools
@@ -17,7 +17,7 @@ from tests.fault_drill import (
     commands,
     contents,
     difference,
-    finished,
+    finished_output,
     readers,
     repair,
     run_here,
@@ -28,87 +28,87 @@ from tests.fault_drill import (
 
 
 def damage(path: Path, rng: random.Random) -> str:
-    """Changes a file at a random place, and says how."""
+    """Changes a file at a random place; returns a description."""
     content = bytearray(path.read_bytes())
-    how = rng.choice(("flip", "flip", "cut", "append", "overwrite", "empty")) if content else "append"
+    kind = rng.choice(("flip", "flip", "cut", "append", "overwrite", "empty")) if content else "append"
     place = rng.randrange(len(content)) if content else 0
-    if how == "flip":
+    if kind == "flip":
         content[place] ^= 1 << rng.randrange(8)
-    elif how == "cut":
+    elif kind == "cut":
         del content[place:]
-    elif how == "append":
+    elif kind == "append":
         content += rng.choice((b"\n", b"\0" * 100, rng.randbytes(rng.randrange(1, 500))))
-    elif how == "overwrite":
+    elif kind == "overwrite":
         size = min(len(content) - place, rng.randrange(1, 600))
         content[place : place + size] = bytes(byte ^ 0x5A for byte in content[place : place + size])
     else:
         content.clear()
     path.write_bytes(content)
-    return f"{how} at {place} of {path.name}"
+    return f"{kind} at {place} of {path.name}"
 
 
 def damaged_output(seed: int, folder: Path, base: Path) -> Record:
     """A file of a finished output is damaged: verify finds it, readers refuse it, its job repairs it."""
     rng = random.Random(seed)
     record = Record("damaged output", seed)
-    source, whole = finished(base)
-    expected = contents(whole)
+    source, intact = finished_output(base)
+    expected = contents(intact)
     out = folder / "out"
-    shutil.copytree(whole, out)
+    shutil.copytree(intact, out)
     with timed(record):
         name = rng.choice(sorted(expected))
         path = out / name
         record.done = f"{Path(name).parent}: {damage(path, rng)}"
-        check_verify(record, out, whole=False)
+        check_verify(record, out, is_intact=False)
         dataset = name.split("/")[0]
         written_by = WRITTEN_BY[dataset]
         for job, arguments in rng.sample(sorted(readers(out, folder / "elsewhere").items()), 2):
             outcome = run_here(*arguments)
             record.failures += [f"{job}: {fault}" for fault in outcome.faults(0, 1, 2)]
             if outcome.code == 0:
-                differs = difference(contents(folder / "elsewhere" / job), _undamaged(job, whole))
+                differs = difference(contents(folder / "elsewhere" / job), _undamaged(job, intact))
                 record.require(not differs, f"{job} ended with 0, and these files differ: {differs}")
         arguments = commands(source, out)[written_by]
         overwrite = ["--overwrite"] if written_by == "embed" and path.name == "_manifest.json" else []
         repair(record, [*arguments, *overwrite], out, expected)
-        check_verify(record, out, whole=True)
+        check_verify(record, out, is_intact=True)
     return record
 
 
 @functools.cache
-def _undamaged(job: str, whole: Path) -> dict[str, bytes]:
-    elsewhere = whole.parent / "undamaged"
-    outcome = run_here(*readers(whole, elsewhere)[job])
+def _undamaged(job: str, intact: Path) -> dict[str, bytes]:
+    elsewhere = intact.parent / "undamaged"
+    outcome = run_here(*readers(intact, elsewhere)[job])
     assert outcome.code == 0, outcome.errors
     return contents(elsewhere / job)
 
 
 def damaged_work(seed: int, folder: Path, base: Path) -> Record:
-    """Files that a stopped mine job left for the next run are damaged: the next run gives the right bytes."""
+    """Work files that a stopped mine job left for the next run are damaged: the next run gives the right bytes."""
     rng = random.Random(seed)
     record = Record("damaged work files", seed)
-    _, whole = finished(base)
+    _, intact = finished_output(base)
     index = rng.choice((["--index", "exact"], ["--index", "routed", "--cells", "6"]))
     out, undisturbed = folder / "out", folder / "undisturbed"
-    arguments = ["mine", "--input", f"{whole}/embeddings", *MINE, *index]
+    arguments = ["mine", "--input", f"{intact}/embeddings", *MINE, *index]
     with timed(record):
         assert run_here(*arguments, "--output", str(undisturbed)).code == 0
         with mock.patch("transforms.dataset.published.publish", side_effect=OSError(28, "No space left on device")):
             stopped = run_here(*arguments, "--output", str(out))
         record.failures += stopped.faults(1)
         files = sorted(path for path in out.glob("_mine/**/*") if path.is_file())
-        turns = [path for path in files if path.name.startswith("turn-")]
-        record.require(turns, "the stopped run left nothing to go on from")
-        chosen = rng.sample(turns, min(2, len(turns))) + rng.sample(files, 1)
+        finished = [path for path in files if path.name.startswith(("block-pair-", "cell-task-"))]
+        record.require(finished, "the stopped run left nothing to continue from")
+        chosen = rng.sample(finished, min(2, len(finished))) + rng.sample(files, 1)
         record.done = f"{index[1]}: " + "; ".join(damage(path, rng) for path in dict.fromkeys(chosen))
         repair(record, [*arguments, "--output", str(out)], out, contents(undisturbed))
-        check_verify(record, out, whole=True)
+        check_verify(record, out, is_intact=True)
     return record
 
 
 # Hostile manifests
 
-# What a manifest holds without a type of its own, and jobs use.
+# Manifest fields without a declared type that jobs use; they are changed more often.
 _TRUSTED = ("settings", "quality", "hierarchy", "audit", "parts", "text_column", "embedding", "top_k", "interval_95")
 _HUGE = (10**30, -(10**18), 1e308, -1, 0, 2**63)
 _NAMES = ("../../etc/passwd", "/etc/passwd", "..", "", "\0", "a" * 300, "\ud800", "_manifest.json", "x.parquet")
@@ -132,7 +132,7 @@ def mutate(value: object, rng: random.Random) -> object:
 
 
 def strange(rng: random.Random) -> object:
-    """A value that nobody expects."""
+    """A value that no job would write."""
     nested: object = "deep"
     for _ in range(rng.choice((3, 300))):
         nested = [nested] if rng.random() < 0.5 else {"a": nested}
@@ -141,12 +141,12 @@ def strange(rng: random.Random) -> object:
 
 
 def hostile_manifest(seed: int, folder: Path, base: Path) -> Record:
-    """A manifest is changed, and its digest made to fit: every job works or says in one line what is wrong."""
+    """A manifest is changed and its digest updated: every job works or reports in one line what is wrong."""
     rng = random.Random(seed)
     record = Record("hostile manifest", seed)
-    source, whole = finished(base)
+    source, intact = finished_output(base)
     out = folder / "out"
-    shutil.copytree(whole, out)
+    shutil.copytree(intact, out)
     with timed(record):
         path = rng.choice(sorted(out.rglob("_manifest.json")))
         found = json.loads(path.read_text())

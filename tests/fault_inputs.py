@@ -183,7 +183,7 @@ def random_rows(seed: int, folder: Path, base: Path) -> Record:
         record.exit_code = outcome.code
         record.failures += outcome.faults(0, 1, 2)
         if outcome.code == 0:
-            check_verify(record, out, whole=True)
+            check_verify(record, out, is_intact=True)
             _compare_rows(record, out, expected, table)
         elif outcome.code == 1:  # found while the job ran, as ids that occur twice are: nothing is published
             record.require(not list(out.rglob("_manifest.json")), "a job that failed published a result")
@@ -209,10 +209,10 @@ def _compare_rows(record: Record, out: Path, expected: list[tuple[Any, str | Non
     record.require(not odd, f"{len(odd)} rows differ, the first is {odd[:1]!r}")
     if table is None:
         return
-    whole = {str(row["id"]): row for row in table.to_pylist()}
+    rows_by_id = {str(row["id"]): row for row in table.to_pylist()}
     added = ("embedding", "n_tokens", "truncated")
     for row in embedded.drop_columns(list(added)).to_pylist():
-        record.require(repr(row) == repr({**whole[str(row["id"])]}), f"the columns of row {row['id']!r} differ")
+        record.require(repr(row) == repr({**rows_by_id[str(row["id"])]}), f"the columns of row {row['id']!r} differ")
 
 
 # Models

@@ -29,8 +29,8 @@ from tests.fault_drill import (
 from transforms.dataset.published import read_manifest
 
 ROOT = Path(__file__).parents[1]
-EXIT_SECONDS = 20.0  # in which no process of a stopped job may be left
-ROWS = 400
+EXIT_SECONDS = 20.0  # for all processes of a stopped job to end
+ROWS = 160
 _MINE = ["--min_score", "0.5", "--block_rows", "25"]
 _CLUSTER = ["--algorithm", "kmeans", "--block_rows", "25"]
 
@@ -58,7 +58,7 @@ class Command:
 
 
 def children_of(pid: int) -> list[int]:
-    """The processes that a process started and that are there."""
+    """The children of a process."""
     found = []
     for path in Path(f"/proc/{pid}/task").glob("*/children"):
         with contextlib.suppress(OSError):
@@ -75,7 +75,7 @@ def is_alive(pid: int) -> bool:
 
 
 def are_gone(pids: Sequence[int], seconds: float) -> bool:
-    """Waits until no such process is left."""
+    """Waits until none of the processes runs."""
     deadline = time.monotonic() + seconds
     while any(map(is_alive, pids)):
         if time.monotonic() > deadline:
@@ -149,14 +149,13 @@ def kill(
         number = signal.SIGKILL
     fresh, old, undisturbed, seconds = _prepare(base, job)
     is_over_old = rng.random() < 0.5
-    # All outputs of a job lie at one place: paths are a part of what some manifests tell.
+    # All outputs of a job have the same path: some manifests hold paths.
     out = fresh.parent / "out"
     shutil.rmtree(out)
     shutil.copytree(old if is_over_old else fresh, out)
     *_, arguments = job_commands(job, fresh.parent / "in", out)
-    arguments = [*arguments, "--workers", str(workers)]
     with timed(record):
-        command = Command(arguments)
+        command = Command([*arguments, "--workers", str(workers)])
         moment = rng.uniform(0, seconds + (4.0 if workers > 1 else 0.5))
         time.sleep(moment)
         pids = children_of(command.process.pid)
@@ -180,9 +179,9 @@ def kill(
             record.failures += outcome.faults(0, 128 + number)
         record.require(are_gone([command.process.pid, *pids], EXIT_SECONDS), "a process of the job is left")
         if is_over_old:
-            check_verify(record, view(out, folder / "view"), whole=True)
+            check_verify(record, view(out, folder / "view"), is_intact=True)
         repair(record, arguments, out, contents(undisturbed))
-        check_verify(record, out, whole=True)
+        check_verify(record, out, is_intact=True)
     return record
 
 
@@ -221,9 +220,9 @@ def full_disk(seed: int, folder: Path, base: Path, job: str = "", size: int = 0)
         record.exit_code = outcome.code
         record.failures += outcome.faults(0, 1, 2)
         if is_over_old:
-            check_verify(record, view(out, folder / "view"), whole=True)
+            check_verify(record, view(out, folder / "view"), is_intact=True)
         repair(record, arguments, out, contents(undisturbed))
-        check_verify(record, out, whole=True)
+        check_verify(record, out, is_intact=True)
     return record
 
 
@@ -250,7 +249,7 @@ def small_file_system(seed: int, folder: Path, base: Path) -> Record:
             record.failures += outcome.faults(0, 1, 2)
             subprocess.run(["mount", "-o", "remount,size=64m", str(out)], check=True)
             repair(record, arguments, out, contents(undisturbed))
-            check_verify(record, out, whole=True)
+            check_verify(record, out, is_intact=True)
     finally:
         subprocess.run(["umount", str(out)], check=True)
     return record
@@ -283,7 +282,7 @@ def race(seed: int, folder: Path, base: Path) -> Record:
         record.require(0 in codes, "neither ended with 0")
         for outcome in outcomes:
             record.failures += outcome.faults(0, 2)
-        check_verify(record, out, whole=True)
+        check_verify(record, out, is_intact=True)
         found = contents(out)
         is_one = not difference(found, contents(undisturbed)) or not difference(found, contents(old))
         record.require(is_one, "the output is that of neither command")

@@ -1,4 +1,4 @@
-"""The same models in sentence-transformers, and what counts as the same numbers."""
+"""The same models in sentence-transformers, and when numbers count as equal."""
 
 from pathlib import Path
 
@@ -23,7 +23,7 @@ def build(folder, architecture="bert", pooling="mean", heads=(), prompts=None, *
     for head in heads:
         perturb(head)
     model = SentenceTransformer(modules=[body, pool, *heads], device="cpu", prompts=prompts)
-    model.save(str(folder / "st"))
+    model.save(str(folder / "st"), create_model_card=False)  # a card takes longer than the model
     return model
 
 

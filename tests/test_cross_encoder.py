@@ -2,20 +2,27 @@
 
 import itertools
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
+import sentence_transformers
 import torch
 import transformers
 
 from sbert_beam import ModelError, TextError
 from sbert_core.encoder.cross_encoder import CrossEncoder
+from sbert_core.encoder.tokenization import MAX_ENCODINGS
 from tests.damage import Payload
 from tests.peers import assert_same, reference_of
 from tests.tiny_models import NLI, edit_json, make_classifier, make_transformer
 
-HEADLESS = "BertModel, which has no classification head: expected a cross-encoder.*ForSequenceClassification"
+NO_HEAD = "BertModel, which has no classification head: expected a cross-encoder.*ForSequenceClassification"
+
+
+def save(reference: sentence_transformers.CrossEncoder, folder: Path) -> None:
+    reference.save_pretrained(str(folder), create_model_card=False)  # a card takes longer than the model
 
 
 @pytest.fixture
@@ -26,16 +33,41 @@ def pairs(sentences) -> list[tuple[str, str]]:
 
 @pytest.fixture
 def folder(tmp_path) -> Path:
+    """A model that the test may change."""
     return make_classifier(tmp_path)
 
 
+@pytest.fixture(scope="module")
+def shared_folder(tmp_path_factory) -> Path:
+    """A model with one label that no test changes."""
+    return make_classifier(tmp_path_factory.mktemp("one_label"))
+
+
+@pytest.fixture(scope="module")
+def model(shared_folder) -> CrossEncoder:
+    return CrossEncoder.load(shared_folder, "cpu")
+
+
+@pytest.fixture(scope="module")
+def nli_model(tmp_path_factory) -> CrossEncoder:
+    return CrossEncoder.load(make_classifier(tmp_path_factory.mktemp("nli"), NLI), "cpu")
+
+
 @pytest.fixture
-def nli(tmp_path) -> Path:
-    return make_classifier(tmp_path, NLI)
+def input_shapes(model) -> Iterator[list[tuple[int, int]]]:
+    """Records the shape (n, length) of each batch that the model computes."""
+    shapes: list[tuple[int, int]] = []
+    handle = model.model.register_forward_pre_hook(
+        lambda module, args, kwargs: shapes.append(tuple(kwargs["input_ids"].shape)), with_kwargs=True
+    )
+    yield shapes
+    handle.remove()
 
 
-@pytest.mark.parametrize("architecture", ["bert", "roberta", "distilbert", "deberta-v2"])
-@pytest.mark.parametrize("labels", [("LABEL_0",), NLI])
+@pytest.mark.parametrize(
+    ("architecture", "labels"),
+    [("bert", ("LABEL_0",)), ("bert", NLI), ("roberta", ("LABEL_0",)), ("distilbert", NLI), ("deberta-v2", NLI)],
+)
 def test_parity(tmp_path, pairs, architecture, labels):
     folder = make_classifier(tmp_path, labels, architecture)
     ours = CrossEncoder.load(folder, "cpu").predict(pairs)
@@ -44,54 +76,65 @@ def test_parity(tmp_path, pairs, architecture, labels):
     assert ours.std(axis=0).min() > 0.02  # not one number over and over
 
 
-def test_token_types_count(folder, pairs):
-    model = CrossEncoder.load(folder, "cpu")
-    scores = model.predict(pairs)
-    model._uses_types = False
-    assert not np.allclose(scores, model.predict(pairs), atol=1e-3)
+def test_token_types_have_an_effect(folder, pairs):
+    scores = CrossEncoder.load(folder, "cpu").predict(pairs)
+    names = ["input_ids", "attention_mask"]
+    edit_json(folder / "tokenizer_config.json", lambda config: config.update(model_input_names=names))
+    without_types = CrossEncoder.load(folder, "cpu").predict(pairs)
+    assert_same(without_types, reference_of(folder).predict(pairs))
+    assert not np.allclose(scores, without_types, atol=1e-3)
 
 
 @pytest.mark.parametrize("max_length", [5, 11, None])
-def test_max_length(folder, pairs, max_length):
-    model = CrossEncoder.load(folder, "cpu", max_length)
+def test_max_length(shared_folder, pairs, max_length):
+    model = CrossEncoder.load(shared_folder, "cpu", max_length)
     assert model.max_length == (max_length or 24)
-    assert_same(model.predict(pairs), reference_of(folder, max_length=max_length).predict(pairs))
+    assert_same(model.predict(pairs), reference_of(shared_folder, max_length=max_length).predict(pairs))
 
 
 @pytest.mark.parametrize("max_length", [-1, 0, 1, 4])
-def test_max_length_too_small(folder, max_length):
+def test_max_length_too_small(shared_folder, max_length):
     with pytest.raises(ModelError, match=f"max_length must be at least .*, got {max_length}"):
-        CrossEncoder.load(folder, "cpu", max_length)
+        CrossEncoder.load(shared_folder, "cpu", max_length)
 
 
-def test_max_length_beyond_the_position_table(folder):
-    assert CrossEncoder.load(folder, "cpu", 1000).max_length == 40
+def test_max_length_beyond_the_position_table(shared_folder):
+    assert CrossEncoder.load(shared_folder, "cpu", 1000).max_length == 40
 
 
-def test_texts_are_cut_on_the_tokenizers_side(folder, pairs):
+def test_texts_are_truncated_on_the_tokenizers_side(folder, pairs):
     edit_json(folder / "tokenizer_config.json", lambda config: config.update(truncation_side="left"))
     assert_same(CrossEncoder.load(folder, "cpu").predict(pairs), reference_of(folder).predict(pairs))
 
 
-def test_left_padding(folder, pairs):
-    right = CrossEncoder.load(folder, "cpu").predict(pairs)
+def test_left_padding(folder, model, pairs):
+    right = model.predict(pairs)
     edit_json(folder / "tokenizer_config.json", lambda config: config.update(padding_side="left"))
-    # BERT numbers positions from the padding on, so both must pad alike: everything in one batch.
+    # BERT numbers positions from the padding on, so the padding must be equal: all pairs in one batch.
     ours = CrossEncoder.load(folder, "cpu").predict(pairs, batch_tokens=10**6)
     assert_same(ours, reference_of(folder).predict(pairs, batch_size=len(pairs)))
     assert not np.allclose(ours, right, atol=1e-3)
 
 
-@pytest.mark.parametrize("name", ["Sigmoid", "Identity"])
-@pytest.mark.parametrize("labels", [("LABEL_0",), NLI])
-@pytest.mark.parametrize("key", ["file", "sentence_transformers", "sbert_ce_default_activation_function"])
+# Each way to store an activation, with one that is not the default for these labels; once with the default.
+@pytest.mark.parametrize(
+    ("name", "labels", "key"),
+    [
+        ("Identity", ("LABEL_0",), "file"),
+        ("Identity", ("LABEL_0",), "sentence_transformers"),
+        ("Identity", ("LABEL_0",), "sbert_ce_default_activation_function"),
+        ("Sigmoid", NLI, "file"),
+        ("Sigmoid", ("LABEL_0",), "sentence_transformers"),
+        ("Sigmoid", NLI, "sbert_ce_default_activation_function"),
+    ],
+)
 def test_activation_of_the_folder(tmp_path, pairs, name, labels, key):
     folder = make_classifier(tmp_path, labels)
     activation = getattr(torch.nn, name)()
     path = f"{type(activation).__module__}.{name}"
     if key == "file":
         reference = reference_of(folder, activation_fn=activation)
-        reference.save_pretrained(str(folder))
+        save(reference, folder)
     else:
         value = {"activation_fn": path, "version": "4.1"} if key == "sentence_transformers" else path
         edit_json(folder / "config.json", lambda config: config.update({key: value}))
@@ -108,17 +151,18 @@ def test_other_activations_are_refused(folder, path):
         CrossEncoder.load(folder, "cpu")
 
 
-def test_default_prompt(folder, pairs):
-    reference = reference_of(folder, prompts={"query": "query: "}, default_prompt_name="query")
-    reference.save_pretrained(str(folder.parent / "prompted"))
-    plain, prompted = (CrossEncoder.load(path, "cpu") for path in (folder, folder.parent / "prompted"))
-    assert_same(prompted.predict(pairs), reference.predict(pairs))
-    assert not np.allclose(prompted.predict(pairs), plain.predict(pairs), atol=1e-3)
-    assert prompted.fingerprint != plain.fingerprint
+def test_default_prompt(shared_folder, model, tmp_path, pairs):
+    reference = reference_of(shared_folder, prompts={"query": "query: "}, default_prompt_name="query")
+    save(reference, tmp_path)
+    prompted = CrossEncoder.load(tmp_path, "cpu")
+    scores = prompted.predict(pairs)
+    assert_same(scores, reference.predict(pairs))
+    assert not np.allclose(scores, model.predict(pairs), atol=1e-3)
+    assert prompted.fingerprint != model.fingerprint
 
 
 def test_lower_case(folder, pairs):
-    reference_of(folder).save_pretrained(str(folder))
+    save(reference_of(folder), folder)
     edit_json(folder / "sentence_bert_config.json", lambda config: config.update(do_lower_case=True, max_seq_length=9))
     model = CrossEncoder.load(folder, "cpu")
     assert model.max_length == 9
@@ -126,64 +170,59 @@ def test_lower_case(folder, pairs):
     assert_same(model.predict(pairs), reference_of(folder).predict(pairs))
 
 
-@pytest.mark.parametrize("batch_tokens", [1, 50, 700, 10**6])
-def test_batches_do_not_matter(nli, pairs, batch_tokens):
-    pairs = pairs[::3]
-    model = CrossEncoder.load(nli, "cpu")
-    assert_same(model.predict(pairs, batch_tokens=batch_tokens), model.predict(pairs))
-    assert_same(model.score(pairs, batch_tokens=batch_tokens), model.score(pairs))
+@pytest.mark.parametrize("batch_tokens", [1, 50, 10**6])
+def test_batches_do_not_matter(nli_model, pairs, batch_tokens):
+    sample = pairs[::3]
+    assert_same(nli_model.predict(sample, batch_tokens=batch_tokens), nli_model.predict(sample))
+    assert_same(nli_model.score(sample, batch_tokens=batch_tokens), nli_model.score(sample))
 
 
-def test_batch_tokens_bounds_a_batch(folder, pairs, monkeypatch):
-    model = CrossEncoder.load(folder, "cpu")
-    shapes = []
-    model._body.model.register_forward_pre_hook(
-        lambda module, args, kwargs: shapes.append(tuple(kwargs["input_ids"].shape)), with_kwargs=True
-    )
+def test_batch_tokens_limit_a_batch(model, pairs, input_shapes):
     model.predict(pairs, batch_tokens=100)
-    assert len(shapes) > 5
-    assert max(rows * length for rows, length in shapes) <= 100
-    assert [length for _, length in shapes] == sorted((length for _, length in shapes), reverse=True)
-    monkeypatch.setattr("sbert_core.encoder.cross_encoder._WINDOW", 30)
-    assert_same(model.predict(pairs), reference_of(folder).predict(pairs))
+    assert len(input_shapes) > 5
+    assert max(rows * length for rows, length in input_shapes) <= 100
+    lengths = [length for _, length in input_shapes]
+    assert lengths == sorted(lengths, reverse=True)
     with pytest.raises(ModelError, match="batch_tokens must be at least 1, got 0"):
         model.predict(pairs, batch_tokens=0)
 
 
-def test_order_does_not_matter(folder, pairs):
-    model = CrossEncoder.load(folder, "cpu")
+def test_more_pairs_than_are_tokenized_at_a_time(model):
+    texts = ["".join(letters) for letters in itertools.product("abcdefgh", repeat=2)]
+    pairs = [*itertools.product(texts, texts), ("fox", "dog")]
+    assert len(pairs) == MAX_ENCODINGS + 1
+    scores = model.predict(pairs)
+    for rows in (slice(0, 50), slice(-50, None)):
+        assert_same(scores[rows], model.predict(pairs[rows]))
+    assert len(model.count_tokens(pairs)) == len(pairs)
+
+
+def test_order_does_not_matter(model, pairs):
     shuffled = np.random.default_rng(2).permutation(len(pairs))
-    assert_same(model.predict([pairs[at] for at in shuffled]), model.predict(pairs)[shuffled])
-    # The two texts of a pair are not interchangeable, and neither is what goes into one of them.
+    assert_same(model.predict([pairs[row] for row in shuffled]), model.predict(pairs)[shuffled])
+    # The two texts of a pair are not interchangeable.
     first, swapped = model.predict([("a fox", "the dog"), ("the dog", "a fox")])
     assert abs(first - swapped) > 1e-4
 
 
-def test_each_distinct_pair_is_computed_once(folder):
-    model = CrossEncoder.load(folder, "cpu")
-    rows = []
-    model._body.model.register_forward_pre_hook(
-        lambda module, args, kwargs: rows.append(len(kwargs["input_ids"])), with_kwargs=True
-    )
+def test_each_distinct_pair_is_computed_once(model, input_shapes):
     one, other = ("a fox", "the dog"), ("the dog", "a fox")
     scores = model.predict([one, other, one, list(one), one])
-    assert sum(rows) == 2
+    assert sum(rows for rows, _ in input_shapes) == 2
     assert (scores[[2, 3, 4]] == scores[0]).all()
     assert scores[1] != scores[0]
 
 
-def test_empty_input(folder, tmp_path):
-    model, several = CrossEncoder.load(folder, "cpu"), CrossEncoder.load(make_classifier(tmp_path / "n", NLI), "cpu")
-    for empty in (model.predict([]), model.score([]), several.score([])):
+def test_empty_input(model, nli_model):
+    for empty in (model.predict([]), model.score([]), nli_model.score([])):
         assert empty.shape == (0,)
         assert empty.dtype == np.float32
-    assert several.predict([]).shape == (0, 3)
+    assert nli_model.predict([]).shape == (0, 3)
 
 
-def test_unusual_texts(folder):
-    model = CrossEncoder.load(folder, "cpu")
+def test_unusual_texts(model):
     scores = model.predict(
-        [("", ""), ("lone \ud800", "\ud83d\ude00"), ("lone \ufffd", "\U0001f600"), ("a" * 10**6, "b")]
+        [("", ""), ("lone \ud800", "\ud83d\ude00"), ("lone \ufffd", "\U0001f600"), ("a" * 10**5, "b")]
     )
     assert np.isfinite(scores).all()
     assert scores[1] == scores[2]
@@ -204,15 +243,14 @@ def test_unusual_texts(folder):
         ([("a", float("nan"))], r"pairs\[0\]\[1\] is float, expected str"),
     ],
 )
-def test_not_text(folder, nli, bad, message):
+def test_not_text(model, nli_model, bad, message):
     with pytest.raises(TextError, match=message):
-        CrossEncoder.load(folder, "cpu").predict(bad)
+        model.predict(bad)
     with pytest.raises(TextError, match=message):
-        CrossEncoder.load(nli, "cpu").score(bad)
+        nli_model.score(bad)
 
 
-def test_score_of_one_label_is_the_prediction(folder, pairs):
-    model = CrossEncoder.load(folder, "cpu")
+def test_score_of_one_label_is_the_prediction(model, pairs):
     assert_same(model.score(pairs), model.predict(pairs))
 
 
@@ -233,7 +271,7 @@ def test_score_without_a_similar_label(tmp_path, labels):
 
 
 def test_sentence_encoders_are_refused(tmp_path):
-    with pytest.raises(ModelError, match=HEADLESS) as raised:
+    with pytest.raises(ModelError, match=NO_HEAD) as raised:
         CrossEncoder.load(make_transformer(tmp_path), "cpu")
     assert "\n" not in str(raised.value)
     with pytest.raises(ModelError, match=r"\['Transformer', 'Pooling', 'Normalize'\]: expected one Transformer with"):
@@ -241,10 +279,12 @@ def test_sentence_encoders_are_refused(tmp_path):
 
 
 @pytest.mark.parametrize("architectures", [None, ["BertForSequenceClassification"]])
-def test_a_head_is_never_made_up(tmp_path, architectures):
+def test_a_model_without_a_trained_head_is_refused(tmp_path, architectures):
     folder = make_transformer(tmp_path)
     edit_json(folder / "config.json", lambda config: config.update(architectures=architectures))
-    with pytest.raises(ModelError, match=r"lack 2 tensors of BertForSequenceClassification, 'classifier\.bias'"):
+    with pytest.raises(
+        ModelError, match=r"lack 2 tensors of BertForSequenceClassification, for example 'classifier\.bias'"
+    ):
         CrossEncoder.load(folder, "cpu")
 
 
@@ -261,7 +301,7 @@ def test_folders_that_cannot_be_loaded(folder, tmp_path):
 
 
 def test_a_module_path_may_not_leave_the_folder(folder):
-    reference_of(folder).save_pretrained(str(folder))
+    save(reference_of(folder), folder)
     edit_json(folder / "modules.json", lambda modules: modules[0].update(path="../encoder"))
     with pytest.raises(ModelError, match="leaves the model folder"):
         CrossEncoder.load(folder, "cpu")
@@ -292,7 +332,7 @@ def test_custom_code_is_refused_unrun(folder, tmp_path, name):
 @pytest.mark.parametrize("labels", [("LABEL_0",), NLI])
 def test_round_trip_through_sentence_transformers(tmp_path, pairs, labels):
     folder = make_classifier(tmp_path, labels)
-    reference_of(folder).save_pretrained(str(tmp_path / "st"))
+    save(reference_of(folder), tmp_path / "st")
     plain, saved = CrossEncoder.load(folder, "cpu"), CrossEncoder.load(tmp_path / "st", "cpu")
     assert_same(saved.predict(pairs), plain.predict(pairs))
     assert saved.labels == plain.labels == list(labels)
@@ -301,33 +341,31 @@ def test_round_trip_through_sentence_transformers(tmp_path, pairs, labels):
     assert by_uri.fingerprint == plain.fingerprint
 
 
-def test_fingerprint_stays(folder, tmp_path):
+def test_fingerprint_does_not_depend_on_place_and_format(folder, tmp_path):
     shutil.copytree(folder, tmp_path / "elsewhere")
     first = CrossEncoder.load(folder, "cpu").fingerprint
     assert len(first) == 64
     assert CrossEncoder.load(tmp_path / "elsewhere", "cpu").fingerprint == first
-    path = "torch.nn.modules.activation.Sigmoid"  # what it would be anyway
+    path = "torch.nn.modules.activation.Sigmoid"  # the default
     edit_json(folder / "config.json", lambda config: config.update(sbert_ce_default_activation_function=path))
     assert CrossEncoder.load(folder, "cpu").fingerprint == first
 
 
-def test_fingerprint_tells_models_apart(folder, tmp_path):
-    found = [CrossEncoder.load(folder, "cpu").fingerprint, CrossEncoder.load(folder, "cpu", 9).fingerprint]
-    found.append(CrossEncoder.load(make_classifier(tmp_path / "nli", NLI), "cpu").fingerprint)
+def test_different_models_have_different_fingerprints(folder, model, nli_model, tmp_path):
+    found = [model.fingerprint, CrossEncoder.load(folder, "cpu", 9).fingerprint, nli_model.fingerprint]
     path = "torch.nn.modules.linear.Identity"
     edit_json(folder / "config.json", lambda config: config.update(sbert_ce_default_activation_function=path))
     found.append(CrossEncoder.load(folder, "cpu").fingerprint)
     deberta = make_classifier(tmp_path / "deberta", architecture="deberta-v2")
     for weight in ("pooler.dense.bias", "classifier.weight"):
-        model = CrossEncoder.load(deberta, "cpu")
+        changed = CrossEncoder.load(deberta, "cpu")
         with torch.no_grad():
-            model._body.model.get_parameter(weight).add_(1)
-        found.append(model.fingerprint)
+            changed.model.get_parameter(weight).add_(1)
+        found.append(changed.fingerprint)
     found.append(CrossEncoder.load(deberta, "cpu").fingerprint)
     assert len(set(found)) == len(found) == 7
 
 
-def test_weights_take_no_gradient_and_no_dropout(folder, pairs):
-    model = CrossEncoder.load(folder, "cpu")
-    assert not model._body.training
+def test_predictions_use_no_dropout(model, pairs):
+    assert not model.model.training
     assert (model.predict(pairs) == model.predict(pairs)).all()

@@ -1,11 +1,13 @@
-"""Model folders with damage of every kind: one line that says so, or a model that works; nothing else, and quickly."""
+"""Damaged model folders: loading fails with one line, or gives a model that works, and takes little time and memory."""
 
+import contextlib
 import copy
 import json
+import resource
 import shutil
 import struct
-import subprocess
-import sys
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -25,19 +27,21 @@ from sbert_core.encoder.static_embedding import StaticEmbedding
 from sbert_core.errors import ModelError
 from tests.tiny_models import make_tokenizer, make_transformer
 
+pytestmark = pytest.mark.slow
+
 KINDS = ("transformer", "static", "cross-encoder", "plain")
 
 
 def make_model(folder: Path, kind: str) -> None:
     torch.manual_seed(0)
     if kind == "plain":
-        make_transformer(folder)
+        make_transformer(folder, n_layers=1)
         return
     tokenizer = make_tokenizer().backend_tokenizer
     if kind == "static":
         SentenceEncoder(EncoderParts(StaticEmbedding(tokenizer, torch.randn(200, 8)), None)).save(folder)
         return
-    plain = make_transformer(folder.with_name("plain model"))
+    plain = make_transformer(folder.with_name("plain model"), n_layers=1)
     if kind == "cross-encoder":
         CrossEncoder.begin(plain, ("no", "yes")).save(folder)
     else:
@@ -61,7 +65,7 @@ def load(kind: str, folder: Path) -> object:
 
 
 def outcome(kind: str, folder: Path) -> str:
-    """What loading comes to: the line of a ModelError, or "" if the model works."""
+    """The result of loading: the line of a ModelError, or "" if the model works."""
     try:
         model = load(kind, folder)
     except ModelError as error:
@@ -83,7 +87,7 @@ def damaged(models, tmp_path, kind) -> Path:
     return folder
 
 
-# Files without which a model is the same, or another that is also one.
+# Files that a model works without.
 OPTIONAL = ("config_sentence_transformers.json", "sentence_bert_config.json", "tokenizer_config.json", "modules.json")
 OPTIONAL += ("special_tokens_map.json",)
 
@@ -102,7 +106,6 @@ def test_every_file_missing_empty_cut_or_random(models, tmp_path, kind):
             "cut": content[: len(content) // 2],
             "cut at the end": content[:-1],
             "random": np.random.default_rng(0).bytes(500),
-            "zeros": bytes(len(content)),
             "nested": b"[" * 100_000,
             "flipped": bytes(flipped),
             "a folder": "folder",
@@ -114,16 +117,16 @@ def test_every_file_missing_empty_cut_or_random(models, tmp_path, kind):
                 (folder / name).mkdir()
             elif new is not None:
                 (folder / name).write_bytes(new)
-            told = outcome(kind, folder)
-            harmless = name.name in OPTIONAL or (what in ("flipped", "cut at the end") and name.suffix == ".json")
-            assert told or harmless or what == "flipped", (name, what)
+            error = outcome(kind, folder)
+            is_harmless = name.name in OPTIONAL or (what == "cut at the end" and name.suffix == ".json")
+            assert error or is_harmless or what == "flipped", (name, what)
 
 
 VALUES = [None, "text", -1, 0, 1.5, 10**7, 10**12, 10**400, float("nan"), True, [1], {"a": 1}]
 
 
 def places(content, path=()):
-    """The way to every value of a JSON document; of lists the first two."""
+    """The path of every value of a JSON document; of lists the first two."""
     yield path
     inner = (
         content.items() if isinstance(content, dict) else enumerate(content[:2]) if isinstance(content, list) else ()
@@ -144,19 +147,23 @@ def with_value(content, path, value):
 
 
 @pytest.mark.parametrize("kind", ["transformer", "static", "cross-encoder"])
-def test_every_key_with_a_strange_value(models, tmp_path, kind):
+def test_every_key_with_an_unusual_value(models, tmp_path, kind):
     folder = damaged(models, tmp_path, kind)
-    files = [path for path in sorted(folder.rglob("*.json")) if path.name != "tokenizer.json"]
+    skipped = {"tokenizer.json"}  # has a test of its own
+    if kind == "cross-encoder":  # read like those of a transformer
+        skipped |= {"tokenizer_config.json", "special_tokens_map.json"}
+    files = [path for path in sorted(folder.rglob("*.json")) if path.name not in skipped]
     refused = 0
     for file in files:
         text = file.read_text()
         content = json.loads(text)
         for number, path in enumerate(places(content)):
-            # Four for each key, others for the next: all of them for all keys take minutes.
-            for value in [VALUES[(4 * number + step) % len(VALUES)] for step in range(4)]:
+            # Two values for each key, other ones for the next key and for a cross-encoder: all of them take minutes.
+            first = 2 * number + (6 if kind == "cross-encoder" else 0)
+            for value in (VALUES[first % len(VALUES)], VALUES[(first + 1) % len(VALUES)]):
                 file.write_text(json.dumps(with_value(content, path, value)))
                 refused += bool(outcome(kind, folder))
-            if path:
+            if path and kind != "cross-encoder":
                 missing = with_value(content, path, None)
                 inner = missing
                 for name in path[:-1]:
@@ -165,7 +172,7 @@ def test_every_key_with_a_strange_value(models, tmp_path, kind):
                 file.write_text(json.dumps(missing))
                 outcome(kind, folder)
         file.write_text(text)
-    assert refused > 20
+    assert refused > 10
     assert outcome(kind, folder) == ""
 
 
@@ -174,8 +181,8 @@ def test_every_part_of_a_tokenizer(models, tmp_path, kind):
     folder = damaged(models, tmp_path, kind)
     file = folder / "tokenizer.json"
     content = json.loads(file.read_text())
-    for path in places({**content, "model": {**content["model"], "vocab": {"[PAD]": 0}}}):
-        for value in (None, []):
+    for number, path in enumerate(places({**content, "model": {**content["model"], "vocab": {"[PAD]": 0}}})):
+        for value in (None, []) if kind == "static" else ((None, [])[number % 2],):
             try:
                 file.write_text(json.dumps(with_value(content, path, value)))
             except (KeyError, IndexError, TypeError):
@@ -219,7 +226,7 @@ def test_headers_of_weights(models, tmp_path, kind):
         for length in (0, 1, 2**63, 2**64 - 1, size - 1, size + 1):
             path.write_bytes(struct.pack("<Q", length) + original[8:])
             assert outcome(kind, folder), length
-        for place in range(8, min(8 + size, 400), 7):  # every seventh byte of the header
+        for place in range(8, min(8 + size, 400), 17):
             flipped = bytearray(original)
             flipped[place] ^= 0x15
             path.write_bytes(flipped)
@@ -254,7 +261,7 @@ def test_tensors_of_another_shape_kind_or_name(models, tmp_path, kind):
 
 
 @pytest.mark.parametrize("shape", [(200, 0), (0, 8), (0, 0), (8,), (2, 100, 8)])
-def test_a_static_table_that_is_none(models, tmp_path, shape):
+def test_a_static_table_of_the_wrong_shape(models, tmp_path, shape):
     folder = damaged(models, tmp_path, "static")
     safetensors.torch.save_file({"embedding.weight": torch.zeros(shape)}, folder / "model.safetensors")
     assert f"'embedding.weight' is F32 {shape}, expected floats (vocabulary, dim)" in outcome("static", folder)
@@ -264,7 +271,7 @@ MAPPED = {
     "beyond": ({"mapping": torch.full((200,), 9)}, "'mapping' must have a row"),
     "negative": ({"mapping": torch.full((200,), -1)}, "'mapping' must have a row"),
     "empty": ({"mapping": torch.zeros(0, dtype=torch.long)}, "'mapping' must have a row"),
-    "weights": ({"weights": torch.ones(3)}, "'weights' is (3,), and 9 are needed"),
+    "weights": ({"weights": torch.ones(3)}, "'weights' is (3,), expected (9,)"),
 }
 
 
@@ -300,39 +307,55 @@ def test_a_model_that_is_larger_than_its_weights_is_refused_before_it_is_built(m
     assert not built
 
 
-SCRIPT = """
-import resource, sys
-import torch, transformers, sbert_core.encoder.cross_encoder
-from pipelines.cli import main
-before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-code = main(["embed", "--model", sys.argv[1], "--input", sys.argv[2], "--output", sys.argv[3]])
-print("GREW", resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
-sys.exit(code)
-"""
+@contextlib.contextmanager
+def memory_growth() -> Iterator[list[int]]:
+    """Samples the memory of this process; the list holds the growth in bytes at each sample."""
+    page, grown, is_done = resource.getpagesize(), [], threading.Event()
+
+    def resident_bytes() -> int:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * page
+
+    before = resident_bytes()
+
+    def sample() -> None:
+        while not is_done.wait(0.01):
+            grown.append(resident_bytes() - before)
+
+    sampler = threading.Thread(target=sample)
+    sampler.start()
+    try:
+        yield grown
+    finally:
+        is_done.set()
+        sampler.join()
 
 
-def test_embed_refuses_ten_million_layers_with_little_memory(models, tmp_path):
+def embed(folder: Path, tmp_path: Path) -> int:
+    pq.write_table(pa.table({"id": ["a"], "text": ["the fox"]}), tmp_path / "in.parquet")
+    flags = ["--model", str(folder), "--input", str(tmp_path / "in.parquet"), "--output", str(tmp_path / "out")]
+    return main(["embed", *flags])
+
+
+def one_error_line(capsys) -> str:
+    stderr = capsys.readouterr().err
+    assert "Traceback" not in stderr
+    (line,) = [line for line in stderr.splitlines() if line.startswith("sbert-beam embed: ")]
+    return line
+
+
+def test_embed_refuses_ten_million_layers_with_little_memory(models, tmp_path, capsys):
     folder = damaged(models, tmp_path, "transformer")
     change_config(folder, num_hidden_layers=10**7)
-    pq.write_table(pa.table({"id": ["a"], "text": ["the fox"]}), tmp_path / "in.parquet")
-    command = [sys.executable, "-c", SCRIPT, str(folder), str(tmp_path / "in.parquet"), str(tmp_path / "out")]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parents[1], timeout=300)
-    assert done.returncode == 2, done.stderr
-    (line,) = [line for line in done.stderr.splitlines() if line.startswith("sbert-beam embed: ")]
-    assert "num_hidden_layers is 10,000,000" in line
-    assert "Traceback" not in done.stderr
-    grown = next(line for line in done.stdout.splitlines() if line.startswith("GREW"))
-    assert int(grown.split()[1]) < 500_000  # kB
+    with memory_growth() as grown:
+        assert embed(folder, tmp_path) == 2
+    assert "num_hidden_layers is 10,000,000" in one_error_line(capsys)
+    assert max(grown, default=0) < 500_000_000
     assert not (tmp_path / "out" / "embeddings").exists()
 
 
 @pytest.mark.parametrize("name", ["config.json", "model.safetensors", "tokenizer.json", "modules.json"])
-def test_embed_tells_of_a_damaged_folder_in_one_line(models, tmp_path, capsys, name):
+def test_embed_reports_a_damaged_folder_in_one_line(models, tmp_path, capsys, name):
     folder = damaged(models, tmp_path, "transformer")
-    (folder / name).write_bytes(b"\x07not what it was")
-    pq.write_table(pa.table({"id": ["a"], "text": ["the fox"]}), tmp_path / "in.parquet")
-    flags = ["--model", str(folder), "--input", str(tmp_path / "in.parquet"), "--output", str(tmp_path / "out")]
-    assert main(["embed", *flags]) == 2
-    told = capsys.readouterr().err
-    assert len([line for line in told.splitlines() if line.startswith("sbert-beam embed: ")]) == 1
-    assert "Traceback" not in told
+    (folder / name).write_bytes(b"\x07damaged")
+    assert embed(folder, tmp_path) == 2
+    assert one_error_line(capsys)

@@ -46,5 +46,5 @@ def test_teacher_of_another_dimension():
 
 @pytest.mark.parametrize(("objective", "vectors"), [(Distillation(), [U]), (MarginDistillation(), [U, V, U])])
 def test_labels_are_needed(objective, vectors):
-    with pytest.raises(DataError, match="learns from labels"):
+    with pytest.raises(DataError, match="needs labels"):
         objective(vectors, None)

@@ -24,14 +24,20 @@ from tests.fake_encoder import FakeEncoder, load_counted, load_fake
 from transforms.dataset.batch_coder import RecordBatchCoder
 from transforms.dataset.published import PublishDatasets
 from transforms.dataset.read_sentences import ReadSentences
-from transforms.dataset.slices import Task, inspect_files, read_task, split_file
-from transforms.dataset.write_parts import WriteEmbeddings, task_part_name
+from transforms.dataset.slices import InputSlice, inspect_files, read_slice, split_file
+from transforms.dataset.write_parts import WriteEmbeddings, slice_part_name
 from transforms.encode.encode_sentences import EncodeSentences, _EncodeFn, encode_batch
 
 
+@pytest.mark.slow
 def test_contents(tmp_path):
+    """Columns, rows, vectors and metadata; the encoder is loaded once, and shards and slices do not matter."""
     table = make_table(100)
-    figures = run_fake(write_shards(tmp_path / "in", table, 3), tmp_path / "out")
+    (tmp_path / "loads").mkdir()
+    encode = EncodeSentences(model=str(tmp_path / "loads"), load=load_counted)
+    pattern = write_shards(tmp_path / "in", table, 3)
+    figures = embed.run(EmbedOptions(input=[pattern], output=str(tmp_path / "out")), encode=encode)
+    assert len(list((tmp_path / "loads").iterdir())) == 1
     result = read_output(tmp_path / "out")
     assert result.drop_columns(ADDED).cast(table.schema).equals(table)
     assert [(field.name, field.type) for field in result.schema][:7] == [(f.name, f.type) for f in table.schema]
@@ -42,24 +48,13 @@ def test_contents(tmp_path):
     assert result["n_tokens"].to_pylist() == expected.n_tokens.tolist()
     assert result["truncated"].to_pylist() == expected.truncated.tolist()
     assert figures["rows in"] == figures["embedded"] == 100
+    for part in (tmp_path / "out" / "embeddings").glob("*.parquet"):
+        assert pq.read_schema(part).metadata[b"sbert_beam.fingerprint"] == b"fake"
+    run_fake(write_shards(tmp_path / "in2", table, 4), tmp_path / "out2", slice_rows=17)
+    assert read_output(tmp_path / "out2").equals(result)
 
 
-def test_shards_and_slices_do_not_matter(tmp_path):
-    table = make_table(100)
-    results = []
-    for number, (shards, slice_rows) in enumerate([(1, 8192), (4, 7), (3, 40)]):
-        pattern = write_shards(tmp_path / f"in{number}", table, shards)
-        run_fake(pattern, tmp_path / f"out{number}", slice_rows=slice_rows)
-        results.append(read_output(tmp_path / f"out{number}"))
-    assert all(result.equals(results[0]) for result in results)
-
-
-def test_parts_name_their_encoder(tmp_path):
-    run_fake(write_shards(tmp_path / "in", make_table(5), 1), tmp_path / "out")
-    (part,) = (tmp_path / "out" / "embeddings").glob("*.parquet")
-    assert pq.read_schema(part).metadata[b"sbert_beam.fingerprint"] == b"fake"
-
-
+@pytest.mark.slow
 def test_rejected_rows(tmp_path):
     table = make_table(50)
     texts = table["text"].to_pylist()
@@ -78,6 +73,7 @@ def test_rejected_rows(tmp_path):
     ]
 
 
+@pytest.mark.slow
 def test_all_rows_rejected(tmp_path):
     table = make_table(3).set_column(1, "text", pa.array([None] * 3, pa.string()))
     assert run_fake(write_shards(tmp_path / "in", table, 1), tmp_path / "out")["rejected"] == 3
@@ -89,29 +85,21 @@ def test_empty_file(tmp_path):
     assert figures["rows in"] == figures["embedded"] == 0
 
 
-def test_tasks_cover_every_row_once(tmp_path):
+def test_slices_cover_every_row_once(tmp_path):
     pattern = write_shards(tmp_path / "in", make_table(100), 1)
     (file,) = inspect_files([pattern])
-    tasks = list(split_file(file, slice_rows=17))
-    assert [(task.first_row, task.rows) for task in tasks] == [
+    slices = list(split_file(file, slice_rows=17))
+    assert [(each.first_row, each.rows) for each in slices] == [
         *((0, 17), (17, 17), (34, 6), (40, 17), (57, 17), (74, 6), (80, 17), (97, 3))
     ]
-    assert len({task_part_name(task, "0" * 64) for task in tasks}) == len(tasks)
-    rows = [row for task in tasks for row in read_task(task)["id"].to_pylist()]
+    assert len({slice_part_name(each, "0" * 64) for each in slices}) == len(slices)
+    rows = [row for each in slices for row in read_slice(each)["id"].to_pylist()]
     assert rows == [f"r{number:04}" for number in range(100)]
 
 
 def test_part_names_of_equal_files_in_two_folders_differ():
-    tasks = [Task("x", f"{folder}/part.parquet", 0, 0, 0, 1) for folder in "ab"]
-    assert task_part_name(tasks[0], "0" * 64) != task_part_name(tasks[1], "0" * 64)
-
-
-def test_encoder_is_loaded_once(tmp_path):
-    pattern = write_shards(tmp_path / "in", make_table(100), 4)
-    (tmp_path / "marks").mkdir()
-    encode = EncodeSentences(model=str(tmp_path / "marks"), load=load_counted)
-    embed.run(EmbedOptions(input=[pattern], output=str(tmp_path / "out")), encode=encode)
-    assert len(list((tmp_path / "marks").iterdir())) == 1
+    slices = [InputSlice("x", f"{folder}/part.parquet", 0, 0, 0, 1) for folder in "ab"]
+    assert slice_part_name(slices[0], "0" * 64) != slice_part_name(slices[1], "0" * 64)
 
 
 def test_threads_of_a_process_share_the_encoder(tmp_path):
@@ -135,6 +123,7 @@ def test_processes_share_the_cores(monkeypatch, tmp_path):
     assert chosen == [8, 2, 1]
 
 
+@pytest.mark.slow
 def test_writing_in_ones_own_pipeline(tmp_path):
     pattern = write_shards(tmp_path / "in", make_table(20), 2)
     with beam.Pipeline("FnApiRunner") as root:
@@ -185,7 +174,7 @@ def test_encoding_nothing():
         ),
     ],
 )
-def test_bad_input_is_told_before_work_begins(tmp_path, capsys, break_input, message):
+def test_bad_input_fails_fast(tmp_path, capsys, break_input, message):
     pattern = write_shards(tmp_path / "in", make_table(10), 2)
     break_input(tmp_path / "in")
     with pytest.raises(DataError, match=message):
@@ -234,6 +223,7 @@ def test_numbers_out_of_range(capsys, flag):
     assert f"{flag} must be at least 1, got 0" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_prompt_the_model_does_not_have(tmp_path, capsys):
     pattern = write_shards(tmp_path / "in", make_table(5), 1)
     assert main(["embed", "--input", pattern, "--output", str(tmp_path / "out"), "--prompt_name", "query"]) == 2
@@ -241,6 +231,7 @@ def test_a_prompt_the_model_does_not_have(tmp_path, capsys):
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow
 def test_an_output_that_is_a_file(tmp_path, capsys):
     pattern = write_shards(tmp_path / "in", make_table(5), 1)
     (tmp_path / "out").touch()
@@ -257,6 +248,7 @@ def test_beam_flags_are_passed_on():
     assert rest == ["--runner=FnApiRunner", "--direct_num_workers", "2"]
 
 
+@pytest.mark.slow
 def test_help_needs_neither_beam_nor_torch():
     code = (
         "import sys; from pipelines.cli import main\n"
@@ -281,6 +273,7 @@ def test_bad_slice_rows():
         ReadSentences(patterns=["x"], slice_rows=0)
 
 
+@pytest.mark.slow
 def test_command_line_with_the_default_model(tmp_path, capsys, default_encoder):
     table = make_table(12)
     pattern = write_shards(tmp_path / "in", table, 2)

@@ -175,8 +175,8 @@ def test_a_workers_failure_is_told_in_one_line(services: Services, flags_of, mod
         assert main(command) == 1
         told += [line for line in capsys.readouterr().err.splitlines() if " of 124 rows" not in line]
         assert not (output / "embeddings/_manifest.json").exists()
-    reason = "ids are not unique: part-0.parquet row 3 and part-3.parquet row 0 have the same"
-    assert told == [f"sbert-beam embed: {reason}. Mend them, or see --id_column"] * 2
+    reason = "ids are not unique: part-0.parquet row 3 and part-3.parquet row 0 have the same id"
+    assert told == [f"sbert-beam embed: {reason}. Fix the duplicates, or see --id_column"] * 2
 
 
 def test_the_record_tells_what_was_last_proven(tmp_path, monkeypatch):

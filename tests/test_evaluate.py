@@ -6,7 +6,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-import sbert_core
+import sbert_beam
 from pipelines.cli import main
 from pipelines.evaluate_options import TASKS, EvaluateOptions
 from sbert_core.errors import DataError
@@ -65,26 +65,26 @@ def folder(tmp_path) -> str:
 
 class TestFunction:
     def test_it_is_public(self):
-        assert sbert_core.evaluate is evaluate
+        assert sbert_beam.evaluate is evaluate
         assert Task.__args__ == TASKS
 
     def test_sts_by_group(self, rows):
-        (told,) = evaluate("sts", LETTERS, rows, columns=["a", "b"], label="score", group_column="year")
-        assert [part.data for part in told.parts] == ["2012", "2013"]
-        assert [part.counts["rows"] for part in told.parts] == [8, 8]
-        assert told.score == pytest.approx(np.mean([part.score for part in told.parts]))
+        (evaluation,) = evaluate("sts", LETTERS, rows, columns=["a", "b"], label="score", group_column="year")
+        assert [part.data for part in evaluation.parts] == ["2012", "2013"]
+        assert [part.counts["rows"] for part in evaluation.parts] == [8, 8]
+        assert evaluation.score == pytest.approx(np.mean([part.score for part in evaluation.parts]))
         (ranged,) = evaluate("sts", LETTERS, rows, columns=["a", "b"], label="score", label_range=(0, 5))
-        assert ranged.scores["cosine_spearman"] == pytest.approx(told.scores["cosine_spearman_pooled"])
+        assert ranged.scores["cosine_spearman"] == pytest.approx(evaluation.scores["cosine_spearman_pooled"])
         (year,) = evaluate("sts", LETTERS, rows, columns=["a", "b"], label="score", where={"year": 2013})
-        assert year.scores == told.parts[1].scores
+        assert year.scores == evaluation.parts[1].scores
         assert year.data == f"{rows} (year=2013)"
 
     def test_limit_keeps_groups_with_their_rows(self, rows):
         settings = {"columns": ["a", "b"], "label": "score", "group_column": "year", "limit": 10}
-        (told,) = evaluate("sts", LETTERS, rows, **settings)
-        assert sum(part.counts["rows"] for part in told.parts) == told.counts["rows"] == 10
-        assert evaluate("sts", LETTERS, rows, **settings) == [told]
-        assert evaluate("sts", LETTERS, rows, **settings, seed=1) != [told]
+        (evaluation,) = evaluate("sts", LETTERS, rows, **settings)
+        assert sum(part.counts["rows"] for part in evaluation.parts) == evaluation.counts["rows"] == 10
+        assert evaluate("sts", LETTERS, rows, **settings) == [evaluation]
+        assert evaluate("sts", LETTERS, rows, **settings, seed=1) != [evaluation]
 
     def test_tasks_on_rows(self, rows):
         (pairs,) = evaluate("pairs", LETTERS, rows, columns=["a", "b"], label="same")
@@ -98,61 +98,66 @@ class TestFunction:
         (probes,) = evaluate("probes", LETTERS, rows, columns=["a", "c"])
         assert probes.counts["sentences"] == 20
 
-    def test_nli_and_transfer_learn_from_one_split_and_are_scored_on_another(self, rows):
+    def test_nli_trains_on_one_split_and_is_scored_on_another(self, rows):
         (nli,) = evaluate("nli", LETTERS, rows, columns=["a", "b"], label="same")
         assert (nli.counts["train_rows"], nli.counts["rows"]) == (12, 4)
         assert nli.data == f"{rows} (split=test)"
         with pytest.raises(DataError, match="rarest class"):
             evaluate("transfer", LETTERS, rows, columns=["a"], label="same")
-        with pytest.raises(DataError, match="whose split is train"):
+        with pytest.raises(DataError, match="has no train and test rows, which nli needs"):
             evaluate("nli", LETTERS, rows, columns=["a", "b"], label="same", where={"split": "train"})
 
-    def test_nli_leaves_out_what_nobody_agreed_on(self, tmp_path):
+    def test_nli_leaves_out_rows_without_a_gold_label(self, tmp_path):
         kinds = ["yes", "no", "-", "yes", "no"]
         lines = [(f"{'a' * n} x", "e", kind, split) for split in ("train", "test") for n, kind in enumerate(kinds)]
         header = ("premise", "hypothesis", "label", "split")
-        (told,) = evaluate("nli", LETTERS, write(tmp_path / "nli.csv", header, *lines), label="label")
-        assert told.counts == {"train_rows": 4, "rows": 4, "classes": 2, "undecided_rows_left_out": 2}
-        assert told.data == f"{tmp_path}/nli.csv (label=no|yes, split=test)"
+        (evaluation,) = evaluate("nli", LETTERS, write(tmp_path / "nli.csv", header, *lines), label="label")
+        assert evaluation.counts == {"train_rows": 4, "rows": 4, "classes": 2, "undecided_rows_left_out": 2}
+        assert evaluation.data == f"{tmp_path}/nli.csv (label=no|yes, split=test)"
         decided = [line for line in lines if line[2] != "-"]
         (plain,) = evaluate("nli", LETTERS, write(tmp_path / "decided.csv", header, *decided), label="label")
-        assert plain.scores == told.scores
-        assert plain.counts == {**told.counts, "undecided_rows_left_out": 0}
+        assert plain.scores == evaluation.scores
+        assert plain.counts == {**evaluation.counts, "undecided_rows_left_out": 0}
 
+    @pytest.mark.slow
     def test_transfer_with_a_dev_split_and_without_splits(self, tmp_path):
         parts = ["train"] * 40 + ["validation"] * 10 + ["test"] * 10
         lines = [(f"{'a' if n % 2 else 'e'} {n}", n % 2, part) for n, part in enumerate(parts)]
         path = write(tmp_path / "t.csv", ("text", "label", "part"), *lines)
-        (told,) = evaluate("transfer", LETTERS, path, label="label", split_column="part")
-        assert (told.counts["train_rows"], told.counts["dev_rows"], told.counts["rows"]) == (40, 10, 10)
-        assert told.score == 1
+        (evaluation,) = evaluate("transfer", LETTERS, path, label="label", split_column="part")
+        assert (evaluation.counts["train_rows"], evaluation.counts["dev_rows"], evaluation.counts["rows"]) == (
+            40,
+            10,
+            10,
+        )
+        assert evaluation.score == 1
         (crossed,) = evaluate("transfer", LETTERS, path, label="label")
         assert (crossed.counts["rows"], crossed.counts["folds"]) == (60, 10)
 
     def test_retrieval(self, folder):
-        (told,) = evaluate("retrieval", LETTERS, folder)
-        assert told.scores["accuracy@1"] == 1
-        assert told.counts["relevant"] == 2
-        assert told.data == folder
+        (evaluation,) = evaluate("retrieval", LETTERS, folder)
+        assert evaluation.scores["accuracy@1"] == 1
+        assert evaluation.counts["relevant"] == 2
+        assert evaluation.data == folder
 
     def test_mining(self, rows, tmp_path):
         gold = write(tmp_path / "gold.csv", ("id_a", "id_b"), ("0", "1"), ("3", "2"))
-        (told,) = evaluate("mining", LETTERS, rows, columns=["id", "a"], pairs=gold)
-        assert told.counts == {"rows": 16, "gold_pairs": 2, "mined_pairs": 120}
+        (evaluation,) = evaluate("mining", LETTERS, rows, columns=["id", "a"], pairs=gold)
+        assert evaluation.counts == {"rows": 16, "gold_pairs": 2, "mined_pairs": 120}
 
-    def test_efficiency_makes_a_cross_encoder_of_the_model(self, model, rows):
+    def test_efficiency_with_a_derived_and_a_given_cross_encoder(self, model, rows):
         settings = {"columns": ["a"], "device": "cpu"}
-        (told,) = evaluate("efficiency", model, rows, **settings, sentences=6)
-        assert told.counts == {"sentences": 6, "pairs": 15, "sampled_pairs": 15}
-        assert "smart_batching" in told.scores
-        sbert_core.CrossEncoder.begin(model).save(f"{model}-cross")
+        (evaluation,) = evaluate("efficiency", model, rows, **settings, sentences=6)
+        assert evaluation.counts == {"sentences": 6, "pairs": 15, "sampled_pairs": 15}
+        assert "smart_batching" in evaluation.scores
+        sbert_beam.CrossEncoder.begin(model).save(f"{model}-cross")
         (given,) = evaluate("efficiency", LETTERS, rows, **settings, cross_encoder=f"{model}-cross")
         assert given.counts["sentences"] == 16
 
     BAD = {
         "task": (("guess", "rows"), {}, "there is no task 'guess'"),
         "label": (("sts", "rows"), {}, "sts needs labels: name the label column of .* which has id, a, b"),
-        "other task's option": (("triplets", "rows"), {"label": "same"}, "label means nothing to triplets"),
+        "other task's option": (("triplets", "rows"), {"label": "same"}, "label is not for triplets but for sts"),
         "gold pairs": (("mining", "rows"), {}, "give pairs, a file with the columns id_a and id_b"),
         "mining columns": (("mining", "rows"), {"columns": ["a"], "pairs": "x"}, "a column of ids and one of texts"),
         "cross-encoder": (("efficiency", "rows"), {}, "give cross_encoder, or models by name"),
@@ -161,19 +166,19 @@ class TestFunction:
     }
 
     @pytest.mark.parametrize(("asked", "options", "message"), BAD.values(), ids=BAD)
-    def test_bad_input_is_told(self, rows, asked, options, message):
+    def test_bad_input_is_refused(self, rows, asked, options, message):
         columns = {"columns": ["a", "b"]} if asked[0] not in ("mining", "retrieval") else {}
         with pytest.raises(DataError, match=message):
             evaluate(asked[0], LETTERS, rows, **{**columns, **options})
 
-    def test_no_model_is_told(self, rows):
+    def test_no_model_is_refused(self, rows):
         with pytest.raises(DataError, match="no model"):
             evaluate("probes", [], rows, columns=["a"])
 
     @pytest.mark.parametrize(
         ("file", "lines", "message"),
         [
-            ("queries.csv", [("id", "text"), ("1", "a"), ("1", "b")], "row 1 .*the id '1' is there already"),
+            ("queries.csv", [("id", "text"), ("1", "a"), ("1", "b")], "row 1 .*the id '1' occurs twice"),
             ("queries.csv", [("id", "text"), ("", "a")], "row 0 .*column 'id' is '', expected an id"),
             ("queries.csv", [("id", "text"), ("1", " ")], "row 0 .*column 'text'"),
             ("corpus.csv", [("id", "body"), ("1", "a")], "has no column 'text'"),
@@ -181,7 +186,7 @@ class TestFunction:
             ("relevant.csv", [("query_id", "document_id"), ("1", "99")], "'99'"),
         ],
     )
-    def test_a_bad_folder_is_told(self, folder, tmp_path, file, lines, message):
+    def test_a_bad_folder_is_refused(self, folder, tmp_path, file, lines, message):
         write(tmp_path / "retrieval" / file, *lines)
         with pytest.raises(DataError, match=message):
             evaluate("retrieval", LETTERS, folder)
@@ -193,10 +198,10 @@ class TestCommand:
         flags = ["--task", "sts", "--data", rows, "--columns", "a,b", "--label", "score", "--label_range", "0,5"]
         flags += ["--where", "split=test", "--group_column", "year", "--output", str(out), "--device", "cpu"]
         assert main(["evaluate", "--model", f"{model}, {model}/", *flags]) == 0
-        told = capsys.readouterr().out
-        assert "cosine_spearman" in told
-        assert "by part" in told
-        assert f"evaluation.html  {out}/evaluation.html" in told
+        output = capsys.readouterr().out
+        assert "cosine_spearman" in output
+        assert "by part" in output
+        assert f"evaluation.html  {out}/evaluation.html" in output
         evaluations = read_json((out / "evaluation.json").read_text())
         assert [evaluation.model for evaluation in evaluations] == [model, f"{model}/"]
         assert evaluations[0].scores == evaluations[1].scores
@@ -235,7 +240,7 @@ class TestCommand:
             (["--task", "probes", "--data", "a", "--model", "x,,y"], "--model is a model, or several"),
             (["--task", "sts", "--data", "a", "--label_range", "5"], "--label_range is two numbers, as 0,5, got '5'"),
             (["--task", "sts", "--data", "a", "--where", "split"], "as split=train, got 'split'"),
-            (["--task", "probes", "--data", "a", "--pairs", "b"], "pairs means nothing to probes"),
+            (["--task", "probes", "--data", "a", "--pairs", "b"], "pairs is not for probes but for mining"),
             (["--task", "probes", "--data", "a", "--runner", "FnApiRunner"], "evaluate runs no pipeline"),
             (["--task", "probes", "--data", "a.txt", "--output", "a.txt"], "--output a.txt is a file"),
             (["--task", "probes", "--data", "a.csv", "--model", "nowhere"], "nowhere"),
@@ -247,9 +252,9 @@ class TestCommand:
         (tmp_path / "a.csv").write_text("text\nThis is good.\n")
         model = [] if "--model" in flags else ["--model", "default"]
         assert main(["evaluate", *model, *flags]) == 2
-        told = capsys.readouterr().err
-        assert message in told
-        assert told.count("\n") == 1
+        output = capsys.readouterr().err
+        assert message in output
+        assert output.count("\n") == 1
 
     def test_flags_are_settings_of_the_function(self):
         settings = EvaluateOptions(model="a", task="sts", data="b", columns="x, y", label_range="1,5").settings()

@@ -18,9 +18,9 @@ BROKEN = [
     (["--runner=DaskRunner"], "writes nothing"),
     (["--runner", "dask"], "writes nothing"),
     (["--runner=apache_beam.runners.dask.dask_runner.DaskRunner"], "writes nothing"),
-    (["--runner=beam_pyspark_runner.pyspark_runner.PySparkRunner"], "much of what Beam promises"),
-    (["--runner=ray_beam_runner.portability.ray_runner.RayFnApiRunner"], "much of what Beam promises"),
-    (["--runner=RayRunner"], "much of what Beam promises"),
+    (["--runner=beam_pyspark_runner.pyspark_runner.PySparkRunner"], "guarantees"),
+    (["--runner=ray_beam_runner.portability.ray_runner.RayFnApiRunner"], "guarantees"),
+    (["--runner=RayRunner"], "guarantees"),
     (["--direct_running_mode=multi_threading"], "loses rows: use processes, with --workers"),
     (["--runner=FnApiRunner", "--direct_running_mode", "multi_threading"], "with --workers"),
     (["--direct_num_workers=4"], "use --workers"),
@@ -135,7 +135,7 @@ class RemoteRunner(PipelineRunner):
 
 CANCELLED = [
     (True, "the job was cancelled"),
-    (False, "the job job-7 goes on at RemoteRunner, cancel it there (no such thing here)"),
+    (False, "the job job-7 still runs on RemoteRunner, cancel it there (no such thing here)"),
 ]
 
 
@@ -167,7 +167,7 @@ def test_a_remote_job_is_cancelled_by_a_signal(can_cancel, told, monkeypatch):
 @pytest.mark.parametrize(
     ("code", "said", "told"),
     [
-        (-9, "", r"was killed \(signal 9\), probably as the machine is out of memory"),
+        (-9, "", r"was killed \(signal 9\), probably because the machine is out of memory"),
         (-11, "", r"was ended by signal 11 \(Segmentation fault\)"),
         (1, "first\nImportError: no torch", "ended with exit code 1: ImportError: no torch"),
     ],

@@ -1,4 +1,4 @@
-"""Mistakes that a command finds before any pipeline is built."""
+"""Mistakes that a command finds before any pipeline runs."""
 
 import shutil
 from pathlib import Path
@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipelines import cluster, embed, execute, mine, search
+from pipelines import job as job_module
 from pipelines.cli import main
 from sbert_core.errors import DataError
 from tests.corpora import blobs, clustered, make_corpus, write_vectors
@@ -18,13 +18,12 @@ from transforms.dataset.files import check_target, commit
 
 @pytest.fixture(autouse=True)
 def no_pipeline(monkeypatch):
-    """No job gets as far as a pipeline."""
+    """No job runs a pipeline."""
 
     def refuse(*_):
-        raise AssertionError("a pipeline was begun")
+        raise AssertionError("a pipeline was run")
 
-    for module in (embed, mine, cluster, search, execute):
-        monkeypatch.setattr(module, "new_pipeline", refuse)
+    monkeypatch.setattr(job_module, "execute", refuse)
 
 
 @pytest.fixture
@@ -68,11 +67,12 @@ def test_run_refuses_a_folder_that_is_no_cross_encoder(tmp_path, sentences, caps
     assert str(tmp_path / "judge") in refusal(["run", "--input", str(sentences), *flags], capsys)
 
 
+@pytest.mark.slow
 def test_what_is_good_is_not_refused(tmp_path, sentences):
     """The checks of `run` let the embed job begin."""
     flags = ["--time_column", "when", "--labels_column", "number", "--keep", "newest", "--newest_column", "when"]
     model = make_transformer(tmp_path / "model")
-    with pytest.raises(AssertionError, match="a pipeline was begun"):
+    with pytest.raises(AssertionError, match="a pipeline was run"):
         main(["run", "--input", str(sentences), "--output", str(tmp_path / "out"), "--model", str(model), *flags])
 
 
@@ -103,17 +103,24 @@ def test_cluster(tmp_path, flags, message, capsys):
     assert message in refusal(["cluster", "--input", str(corpus), "--output", str(tmp_path / "out"), *flags], capsys)
 
 
-def jobs(tmp_path: Path, output: Path) -> dict[str, list[str]]:
+@pytest.fixture(scope="module")
+def inputs(tmp_path_factory) -> Path:
+    """What the commands read."""
+    root = tmp_path_factory.mktemp("inputs")
+    make_corpus(root / "corpus", *blobs(2, 10), mined=False)
+    (root / "in.txt").write_text("one\ntwo\n")
+    (root / "pairs.tsv").write_text("a\tb\tscore\none\ttwo\t1\nthree\tfour\t2\n")
+    make_transformer(root / "model")
+    return root
+
+
+def jobs(inputs: Path, output: Path) -> dict[str, list[str]]:
     """Commands that would write to a folder."""
-    vectors, truth = blobs(2, 10)
-    folder = make_corpus(tmp_path / "corpus", vectors, truth, mined=False)
-    (tmp_path / "in.txt").write_text("one\ntwo\n")
-    (tmp_path / "pairs.tsv").write_text("a\tb\tscore\none\ttwo\t1\nthree\tfour\t2\n")
-    model = str(make_transformer(tmp_path / "model"))
-    pairs = ["--data", str(tmp_path / "pairs.tsv"), "--columns", "a,b", "--model", model]
+    folder, model = inputs / "corpus", str(inputs / "model")
+    pairs = ["--data", str(inputs / "pairs.tsv"), "--columns", "a,b", "--model", model]
     commands = {
-        "run": ["--input", str(tmp_path / "in.txt"), "--model", model],
-        "embed": ["--input", str(tmp_path / "in.txt"), "--model", model],
+        "run": ["--input", str(inputs / "in.txt"), "--model", model],
+        "embed": ["--input", str(inputs / "in.txt"), "--model", model],
         "mine": ["--input", str(folder / "embeddings")],
         "cluster": ["--input", str(folder), "--algorithm", "kmeans"],
         "report": ["--input", str(folder)],
@@ -124,18 +131,18 @@ def jobs(tmp_path: Path, output: Path) -> dict[str, list[str]]:
     return {job: [job, *flags, "--output", outputs[job]] for job, flags in commands.items()}
 
 
-def test_a_target_that_cannot_be_written(tmp_path, capsys):
+def test_a_target_that_cannot_be_written(tmp_path, inputs, capsys):
     (tmp_path / "file").touch()
-    commands = jobs(tmp_path, tmp_path / "file" / "out")
+    commands = jobs(inputs, tmp_path / "file" / "out")
     capsys.readouterr()
     for job, command in commands.items():
         line = refusal(command, capsys)
         assert line.startswith(f"sbert-beam {job}: cannot write to {tmp_path}/file/out"), line
 
 
-def test_a_target_without_room(tmp_path, capsys, monkeypatch):
+def test_a_target_without_room(tmp_path, inputs, capsys, monkeypatch):
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=3))
-    commands = jobs(tmp_path, tmp_path / "out")
+    commands = jobs(inputs, tmp_path / "out")
     capsys.readouterr()
     for job in ("embed", "mine", "cluster", "report", "train"):
         line = refusal(commands[job], capsys)

@@ -15,14 +15,16 @@ import pytest
 
 from sbert_core.data.manifest import digest_of
 from tests import fault_files, fault_inputs, fault_processes
-from tests.fault_drill import Outcome, Record, commands, finished, readers, run_here
+from tests.fault_drill import Outcome, Record, commands, finished_output, readers, run_here
+
+pytestmark = pytest.mark.slow
 
 needs_proc = pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="looks for processes in /proc")
 
 
 @pytest.fixture(scope="module")
 def base(tmp_path_factory) -> Path:
-    """What exercises start from is made once."""
+    """The inputs of the exercises, which are made once."""
     return tmp_path_factory.mktemp("drill")
 
 
@@ -49,9 +51,7 @@ def test_kill(tmp_path, base, seed, job, workers, whom, number):
 # Full disks
 
 
-@pytest.mark.parametrize(
-    ("seed", "job", "size"), [(1, "embed", 20), (2, "embed", 2500), (2, "mine", 60), (1, "mine", 900)]
-)
+@pytest.mark.parametrize(("seed", "job", "size"), [(1, "embed", 20), (2, "embed", 2500), (1, "mine", 900)])
 def test_full_disk(tmp_path, base, seed, job, size):
     record = fault_processes.full_disk(seed, tmp_path, base, job, size)
     assert survived(record)
@@ -61,7 +61,7 @@ def test_full_disk(tmp_path, base, seed, job, size):
 # Damaged files
 
 
-@pytest.mark.parametrize("seed", [3, 7])
+@pytest.mark.parametrize("seed", [3])
 def test_damaged_output(tmp_path, base, seed):
     assert survived(fault_files.damaged_output(seed, tmp_path, base))
 
@@ -72,8 +72,8 @@ def test_damaged_work_files(tmp_path, base, seed):
 
 
 def copied(base: Path, tmp_path: Path) -> tuple[Path, Path]:
-    source, whole = finished(base)
-    return source, shutil.copytree(whole, tmp_path / "out")
+    source, intact = finished_output(base)
+    return source, shutil.copytree(intact, tmp_path / "out")
 
 
 def test_verify_finds_a_manifest_in_other_bytes(tmp_path, base):
@@ -82,7 +82,7 @@ def test_verify_finds_a_manifest_in_other_bytes(tmp_path, base):
         file.write("\n")
     outcome = run_here("verify", str(out))
     assert outcome.code == 1
-    assert "it says the same in other bytes" in outcome.output
+    assert "same content, other bytes" in outcome.output
 
 
 # Two at once
@@ -96,7 +96,7 @@ def test_two_at_once(tmp_path, base):
 # Hostile manifests
 
 
-@pytest.mark.parametrize("seed", [2, 9, 11, 112])
+@pytest.mark.parametrize("seed", [2, 112])
 def test_hostile_manifest(tmp_path, base, seed):
     assert survived(fault_files.hostile_manifest(seed, tmp_path, base))
 
@@ -118,8 +118,8 @@ HOSTILE = [
 
 
 @pytest.mark.parametrize(("dataset", "place", "value", "job"), HOSTILE)
-def test_a_value_that_nobody_expects(tmp_path, base, dataset, place, value, job):
-    """The digest fits, so only the value itself can tell."""
+def test_an_unexpected_value(tmp_path, base, dataset, place, value, job):
+    """The digest is right: only the value itself is wrong."""
     source, out = copied(base, tmp_path)
     path = out / dataset / "_manifest.json"
     content = json.loads(path.read_text())
@@ -129,9 +129,9 @@ def test_a_value_that_nobody_expects(tmp_path, base, dataset, place, value, job)
         target = target[name]
     target[place[-1]] = value
     path.write_text(json.dumps({**content, "digest": digest_of(content)}))
-    known = {"verify": ["verify", str(out)], **readers(out, tmp_path / "elsewhere")}
-    known |= {f"{name} again": arguments for name, arguments in commands(source, out).items()}
-    outcome = run_here(*known[job])
+    arguments = {"verify": ["verify", str(out)], **readers(out, tmp_path / "elsewhere")}
+    arguments |= {f"{name} again": again for name, again in commands(source, out).items()}
+    outcome = run_here(*arguments[job])
     assert not outcome.faults(0, 1, 2)
 
 
@@ -144,7 +144,7 @@ def test_a_damaged_record_of_a_run_does_not_stop_the_report(tmp_path, base):
 # Random inputs and models
 
 
-@pytest.mark.parametrize("seed", [3, 5, 10, 11, 14, 16, 17, 22, 33, 43])
+@pytest.mark.parametrize("seed", [3, 11, 16, 22, 43])
 def test_random_input(tmp_path, base, seed):
     assert survived(fault_inputs.random_rows(seed, tmp_path, base))
 
@@ -177,7 +177,7 @@ def test_hostile_model(tmp_path, base, seed):
 # The drill itself
 
 
-def test_the_drill_notices_what_it_is_for():
+def test_the_drill_finds_failures():
     assert not Outcome(2, "", "sbert-beam embed: no such file\n").faults(1, 2)
     assert Outcome(2, "", "one\ntwo\n").faults(1, 2)
     assert Outcome(1, "", "Traceback (most recent call last):\n").faults(1, 2)

@@ -1,4 +1,4 @@
-"""One fingerprint, one way to compute vectors."""
+"""Encoders have the same fingerprint if and only if they compute the same vectors."""
 
 import shutil
 
@@ -24,11 +24,11 @@ def test_stable_over_loads_and_places(folder, tmp_path):
 
 
 def test_known_value(default_encoder):
-    # Stored vectors carry this: if it changes without need, every corpus has to be embedded again.
+    # Stored with every dataset: if it changes, every corpus must be embedded again.
     assert default_encoder.fingerprint == "0ee49a1cbd8051a8cc1e88cf119f57d7165545d73278c71dfbed14cebf29daf6"
 
 
-def test_unused_pooler_does_not_count(tmp_path):
+def test_an_unused_pooler_has_no_effect(tmp_path):
     folder = make_transformer(tmp_path)
     encoder, other = SentenceEncoder.load(folder), SentenceEncoder.load(folder)
     with torch.no_grad():
@@ -65,7 +65,7 @@ def test_files_that_change_vectors(folder, file, change):
     assert SentenceEncoder.load(folder).fingerprint != before
 
 
-def test_weights_count(folder):
+def test_weights_have_an_effect(folder):
     encoder, other = SentenceEncoder.load(folder), SentenceEncoder.load(folder)
     with torch.no_grad():
         other.parts.heads[0].linear.bias[0] += 1e-3

@@ -6,10 +6,9 @@ import math
 
 import pytest
 
-import transforms.clusters.labels
 import transforms.neighbors.duplicates
-import transforms.neighbors.exact
-from pipelines import cluster_options, embed_options, mine_options
+import transforms.neighbors.mining_plan
+from pipelines import embed_options, mine_options
 from pipelines.cli import JOBS, OPTIONS, main
 from pipelines.flags import FlagParser, JobOptions, add_flags, flag, parse_flags
 from sbert_core.data.schema import STORED_TYPES
@@ -217,7 +216,6 @@ def test_positional_arguments(capsys):
 
 
 def test_choices_are_those_of_the_steps():
-    assert set(cluster_options.ALGORITHMS) == set(transforms.clusters.labels.ALGORITHMS)
-    assert mine_options.PAIRINGS == transforms.neighbors.exact.PAIRINGS
+    assert mine_options.PAIRINGS == transforms.neighbors.mining_plan.PAIRINGS
     assert mine_options.KEEP_RULES == transforms.neighbors.duplicates.KEEP_RULES
     assert set(embed_options.STORED) == set(STORED_TYPES)

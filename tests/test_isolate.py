@@ -17,7 +17,7 @@ from tests.corpora import make_table, read_output, write_shards
 from tests.fake_encoder import FakeEncoder, FaultyEncoder
 from tests.tiny_models import make_transformer
 from transforms.encode.encode_sentences import encode_batch
-from transforms.encode.isolate_failures import KNOWN_GOOD_TEXT, REASON_CHARACTERS, describe_error, is_machine_fault
+from transforms.encode.isolate_failures import KNOWN_GOOD_TEXT, MAX_REASON_CHARACTERS, describe_error, is_machine_fault
 
 NAN, INF = math.nan, math.inf
 
@@ -28,7 +28,7 @@ def healthy(texts, call):
 
 @pytest.fixture
 def command(tmp_path, monkeypatch, capsys):
-    """Runs the embed command with an encoder that fails as told; returns the exit code and what it printed."""
+    """Runs the embed command with an encoder that fails as told; returns the exit code and the output."""
     table = make_table(50)
     make_encode = embed.make_encode
 
@@ -99,27 +99,38 @@ def only_nan(texts, call):
     return dict.fromkeys(texts, NAN) if call >= 3 else None
 
 
-@pytest.mark.parametrize(
-    ("fault", "message"),
-    [
-        (lost_gpu, "the machine failed, not a text, at part-000.parquet rows 30 to 49: AcceleratorError: CUDA error"),
-        (out_of_memory, "rows 30 to 49: OutOfMemoryError: CUDA out of memory"),
-        (out_of_ram, "rows 30 to 49: RuntimeError: .*can't allocate memory"),
-        (out_of_python_memory, "rows 30 to 49: MemoryError"),
-        (wrapped, "rows 30 to 49: ValueError: the forward pass failed"),
-        (unusable_model, "the model has no prompt 'x' .at part-000.parquet rows 30 to 49."),
-        (
-            broken,
-            "the encoder of this worker is broken: .* part-000.parquet row 30 .*ValueError: nothing works any more",
-        ),
-        (only_nan, "the encoder of this worker is broken: .* part-000.parquet rows 30 to 49 .*not finite"),
-    ],
-)
-def test_a_passing_fault_rejects_nothing(command, tmp_path, fault, message):
+MACHINE = "the machine failed, not a text, at rows 0 to 9 of a batch: "
+PASSING_FAULTS = [
+    (lost_gpu, f"{MACHINE}AcceleratorError: CUDA error"),
+    (out_of_memory, f"{MACHINE}OutOfMemoryError: CUDA out of memory"),
+    (out_of_ram, f"{MACHINE}RuntimeError: .*can't allocate memory"),
+    (out_of_python_memory, f"{MACHINE}MemoryError"),
+    (wrapped, f"{MACHINE}ValueError: the forward pass failed"),
+    (unusable_model, "the model has no prompt 'x' .at rows 0 to 9 of a batch."),
+    (broken, "the encoder of this worker is broken: .* row 0 of a batch .*ValueError: nothing works any more"),
+    (only_nan, "the encoder of this worker is broken: .* rows 0 to 9 of a batch .*not finite"),
+]
+
+
+def texts_batch(texts: list) -> pa.RecordBatch:
+    return pa.record_batch({"text": pa.array(texts, pa.string())})
+
+
+@pytest.mark.parametrize(("fault", "message"), PASSING_FAULTS)
+def test_a_fault_of_the_machine_or_model_fails_the_batch(fault, message):
+    encoder = FaultyEncoder(lambda texts, call: fault(texts, 3))
+    with pytest.raises((JobError, ModelError), match=message) as failed:
+        encode_batch(texts_batch([f"text {number}" for number in range(10)]), encoder)
+    assert "\n" not in str(failed.value)
+
+
+@pytest.mark.slow
+def test_a_passing_fault_rejects_nothing(command, tmp_path):
     """The first call tries the encoder, the second encodes the first part, from the third on everything fails."""
-    code, printed = command(fault)
+    code, printed = command(lost_gpu)
     assert code == 1
-    assert re.search(message, printed)
+    message = "the machine failed, not a text, at part-000.parquet rows 30 to 49: AcceleratorError: CUDA error"
+    assert message in printed
     assert len(printed.strip().splitlines()) == 1
     assert read_rejected(tmp_path) == []
     code, printed = command()
@@ -139,22 +150,20 @@ def test_a_broken_encoder_is_noticed_early(fault):
     assert len(encoder.calls) <= 12  # a halving each, then the known-good text
 
 
-def test_a_fault_that_passes_while_it_is_searched_for_rejects_nothing(command, tmp_path):
+def test_a_fault_that_passes_while_it_is_searched_for_rejects_nothing():
     def passing(texts, call):
-        if 2 <= call <= 6 and texts != [KNOWN_GOOD_TEXT]:  # down to one row, which fails alone once
+        if call <= 5 and texts != [KNOWN_GOOD_TEXT]:  # down to one row, which fails alone once
             raise ValueError("for a moment")
 
-    code, printed = command(passing)
-    assert code == 0
-    assert re.search(r"embedded +50\b", printed)
-    assert read_rejected(tmp_path) == []
     texts = make_table(50)["text"].to_pylist()
+    encoded, reasons = encode_batch(texts_batch(texts), FaultyEncoder(passing))
+    assert reasons == {}
     expected = FakeEncoder().encode(texts, details=True).embeddings
-    result = read_output(tmp_path / "out")
-    np.testing.assert_array_equal(np.stack(result["embedding"].to_numpy(zero_copy_only=False)), expected)
-    assert result["text"].to_pylist() == texts
+    np.testing.assert_array_equal(np.stack(encoded["embedding"].to_numpy(zero_copy_only=False)), expected)
+    assert encoded["text"].to_pylist() == texts
 
 
+@pytest.mark.slow
 def test_bad_rows_are_rejected_and_the_others_stay_in_order(command, tmp_path):
     texts = [f"text {number % 20}" for number in range(60)]
     for row in (0, 17, 31, 59):
@@ -173,54 +182,46 @@ def test_bad_rows_are_rejected_and_the_others_stay_in_order(command, tmp_path):
 
 
 @pytest.mark.parametrize("texts", [["poison"], [None, "poison"], ["poison"] * 3])
-def test_a_batch_of_one_text_that_is_bad(command, tmp_path, texts):
+def test_a_batch_of_one_text_that_is_bad(texts):
     """Otherwise the job could never finish."""
-    code, _ = command(texts=texts)
-    assert code == 0
-    assert [row["reason"] for row in read_rejected(tmp_path) if row["reason"] != "text is null"] == [
-        "RuntimeError: poisoned"
-    ] * texts.count("poison")
+    _, reasons = encode_batch(texts_batch(texts), FaultyEncoder(healthy))
+    bad = {row: "RuntimeError: poisoned" for row, text in enumerate(texts) if text == "poison"}
+    assert reasons == bad | {row: "text is null" for row, text in enumerate(texts) if text is None}
 
 
 @pytest.mark.parametrize(
     ("fault", "text", "reason"),
     [(healthy, "poison {}", "RuntimeError: poisoned"), (None, "nan {}", "the vector is not finite")],
 )
-def test_a_batch_in_which_no_text_succeeds(command, tmp_path, fault, text, reason):
+def test_a_batch_in_which_no_text_succeeds(fault, text, reason):
     fault = fault or (lambda texts, call: {text: NAN for text in texts if text.startswith("nan")})
-    code, printed = command(fault, [text.format(number) for number in range(4)])
-    assert code == 1
-    message = f"cannot encode any of the 4 texts at part-000.parquet rows 0 to 3, although it encodes others: {reason}"
-    assert message in printed
-    assert len(printed.strip().splitlines()) == 1
-    assert read_rejected(tmp_path) == []
+    message = f"cannot encode any of the 4 texts at rows 0 to 3 of a batch, although it encodes others: {reason}"
+    with pytest.raises(ModelError, match=message):
+        encode_batch(texts_batch([text.format(number) for number in range(4)]), FaultyEncoder(fault))
 
 
 @pytest.mark.parametrize("number", [NAN, INF, -INF])
 @pytest.mark.parametrize("stored", ["float32", "float16", "int8"])
-def test_vectors_that_are_not_finite(command, tmp_path, number, stored):
-    code, _ = command(lambda texts, call: {"bad": number}, ["one", "bad", "two"], flags=["--stored", stored])
-    assert code == 0
-    assert [(row["row"], row["reason"]) for row in read_rejected(tmp_path)] == [(1, "the vector is not finite")]
-    assert read_output(tmp_path / "out")["text"].to_pylist() == ["one", "two"]
+def test_vectors_that_are_not_finite(number, stored):
+    encoder = FaultyEncoder(lambda texts, call: {"bad": number})
+    encoded, reasons = encode_batch(texts_batch(["one", "bad", "two"]), encoder, stored=stored)
+    assert reasons == {1: "the vector is not finite"}
+    assert encoded["text"].to_pylist() == ["one", "two"]
 
 
-def test_vectors_that_float16_cannot_hold(command, tmp_path):
-    texts = ["one", "bad", "two"]
-    code, _ = command(lambda texts, call: {"bad": 65520.0}, texts, flags=["--stored", "float16"])
-    assert code == 0
-    assert [(row["row"], row["reason"]) for row in read_rejected(tmp_path)] == [
-        (1, "the vector is not finite in float16")
-    ]
-    stored = read_output(tmp_path / "out")["embedding"].combine_chunks().flatten()
+def test_vectors_that_float16_cannot_hold():
+    encoder = FaultyEncoder(lambda texts, call: {"bad": 65520.0})
+    encoded, reasons = encode_batch(texts_batch(["one", "bad", "two"]), encoder, stored="float16")
+    assert reasons == {1: "the vector is not finite in float16"}
+    stored = encoded["embedding"].flatten()
     assert np.isfinite(stored.to_numpy(zero_copy_only=False).astype(np.float32)).all()
 
 
-def test_a_vector_that_is_not_finite_once(command, tmp_path):
-    code, _ = command(lambda texts, call: {"bad": NAN} if call == 2 else None, ["one", "bad", "two"])
-    assert code == 0
-    assert read_rejected(tmp_path) == []
-    assert read_output(tmp_path / "out")["text"].to_pylist() == ["one", "bad", "two"]
+def test_a_vector_that_is_not_finite_once():
+    encoder = FaultyEncoder(lambda texts, call: {"bad": NAN} if call == 1 else None)
+    encoded, reasons = encode_batch(texts_batch(["one", "bad", "two"]), encoder)
+    assert reasons == {}
+    assert encoded["text"].to_pylist() == ["one", "bad", "two"]
 
 
 @pytest.mark.parametrize(
@@ -230,7 +231,7 @@ def test_a_vector_that_is_not_finite_once(command, tmp_path):
         (1e30, "gives a vector that is not finite: its weights are damaged"),
     ],
 )
-def test_a_model_that_gives_nan_is_refused_before_work(tmp_path, capsys, value, message):
+def test_a_model_that_gives_nan_is_an_error_before_work(tmp_path, capsys, value, message):
     """Real weights: a folder whose model is spoiled."""
     from safetensors.torch import load_file, save_file
 
@@ -244,7 +245,7 @@ def test_a_model_that_gives_nan_is_refused_before_work(tmp_path, capsys, value, 
     assert not (tmp_path / "out").exists()
 
 
-def test_a_model_that_cannot_encode_is_refused_before_work(command, tmp_path):
+def test_a_model_that_cannot_encode_is_an_error_before_work(command, tmp_path):
     def fault(texts, call):
         raise IndexError("index out of range in self")
 
@@ -310,23 +311,15 @@ def test_reasons_are_one_line_that_is_the_same_in_every_run(error, line):
     assert describe_error(error) == line
 
 
-def test_long_reasons_are_cut(command, tmp_path):
+def test_long_reasons_are_cut():
     def fault(texts, call):
         if "bad" in texts:
             raise ValueError(f"cannot read {object()!r}\n" + "x" * 1_000_000)
 
-    contents = []
-    for _ in range(2):
-        code, _ = command(fault, ["one", "bad", "two"])
-        assert code == 0
-        (row,) = read_rejected(tmp_path)
-        assert row["reason"].startswith("ValueError: cannot read <object object at 0x...> xxx")
-        assert len(row["reason"]) == REASON_CHARACTERS
-        (path,) = (tmp_path / "out" / "rejected").glob("*.parquet")
-        contents.append(path.read_bytes())
-        for path in (tmp_path / "out").rglob("*.*"):
-            path.unlink()
-    assert contents[0] == contents[1]
+    found = [encode_batch(texts_batch(["one", "bad", "two"]), FaultyEncoder(fault))[1] for _ in range(2)]
+    assert found[0] == found[1]
+    assert found[0][1].startswith("ValueError: cannot read <object object at 0x...> xxx")
+    assert len(found[0][1]) == MAX_REASON_CHARACTERS
 
 
 @pytest.mark.parametrize(

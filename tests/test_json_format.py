@@ -52,10 +52,9 @@ def test_types_hold_for_the_whole_file(chunk_bytes, encoding):
     assert table["tags"].to_pylist() == [None, ["2024-01-01"], None, None]
 
 
-def test_a_line_longer_than_a_block(tmp_path):
-    (tmp_path / "a.jsonl").write_bytes(lines([{"text": "x" * 5_000_000}, {"text": "short"}]))
-    run_fake(str(tmp_path / "a.jsonl"), tmp_path / "out", slice_rows=1)
-    assert [len(text) for text in read_output(tmp_path / "out")["text"].to_pylist()] == [5_000_000, 5]
+def test_a_line_longer_than_a_block():
+    table = read(lines([{"text": "x" * 5_000_000}, {"text": "short"}]))
+    assert [len(text) for text in table["text"].to_pylist()] == [5_000_000, 5]
 
 
 @pytest.mark.parametrize("content", [b"", b"\n\n", b"[]", b" \n [ ]\n"])
@@ -71,6 +70,7 @@ def test_rows_without_any_value_are_rows():
     assert read(b'{}\n{"text": "a"}\n{}\n', 3)["text"].to_pylist() == [None, "a", None]
 
 
+@pytest.mark.slow
 def test_arrays(tmp_path):
     (tmp_path / "a.json").write_text(json.dumps(ROWS, indent=2), encoding="utf-8")
     run_fake(str(tmp_path / "a.json"), tmp_path / "out", slice_rows=1)
@@ -87,7 +87,7 @@ def test_arrays(tmp_path):
         (b'{"text": "a", "text": "b"}\n', r"line 1: Column\(/text\) was specified twice$"),
         (b'{"text": "a"}\n"b"\n', "line 2: "),
         (b'{"text":\n"a"}\n', "expected one object on each line$"),
-        (b'[{"text": "a"}, 3]', "element 1 of the array is no object"),
+        (b'[{"text": "a"}, 3]', "element 1 of the array is not an object"),
         (b'[{"text": "a"}', "it begins as an array, but is not valid JSON"),
         ('{"text": "a"}\n'.encode("utf-16"), "it is UTF-16, not UTF-8: see --encoding utf-16$"),
     ],

@@ -24,25 +24,23 @@ def hold(folder: str, ready) -> None:
 def holder(tmp_path):
     """Another process that holds the lock of `tmp_path`."""
     context = multiprocessing.get_context("spawn")
-    told, ready = context.Pipe(duplex=False)
+    receiver, ready = context.Pipe(duplex=False)
     process = context.Process(target=hold, args=(str(tmp_path), ready))
     process.start()
-    assert told.poll(60)
+    assert receiver.poll(60)
     yield process
     process.kill()
     process.join()
 
 
-def test_the_second_is_refused_and_told_who_is_first(tmp_path, holder):
+@pytest.mark.slow
+def test_the_owner_is_named_and_its_lock_is_taken_over_when_it_is_killed(tmp_path, holder):
     with (
         pytest.raises(DataError, match=rf"is being written by mine on .+, process {holder.pid}, since 20"),
         lock_output(str(tmp_path), "embed"),
     ):
         pass
     assert json.loads((tmp_path / LOCK).read_text())["pid"] == holder.pid
-
-
-def test_the_lock_of_a_process_that_was_killed_is_taken_over(tmp_path, holder):
     os.kill(holder.pid, signal.SIGKILL)
     holder.join()
     assert (tmp_path / LOCK).exists()
@@ -76,11 +74,11 @@ def test_a_folder_that_cannot_be_written_to(tmp_path):
 def test_an_object_store(tmp_path, monkeypatch):
     """The lock is a file that its owner renews; a local folder stands for the store."""
     monkeypatch.setattr(lock, "is_local", lambda path: False)
-    monkeypatch.setattr(lock, "RENEWED_EVERY_S", 0.05)
+    monkeypatch.setattr(lock, "RENEWAL_INTERVAL_S", 0.05)
     folder, path = str(tmp_path), tmp_path / LOCK
     with lock_output(folder, "embed"):
         first = json.loads(path.read_text())
-        lock._held.clear()  # as another process sees it
+        lock._held_folders.clear()  # as another process sees it
         with pytest.raises(DataError, match="is being written by embed"), lock_output(folder, "mine"):
             pass
         deadline = time.monotonic() + 20

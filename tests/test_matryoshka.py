@@ -15,8 +15,8 @@ from sbert_core.training.losses.objectives import make_objective
 from sbert_core.training.losses.pair_losses import Classification, CoSENT, Regression
 from sbert_core.training.losses.ranking_losses import MultipleNegatives, SimCSE
 from sbert_core.training.losses.triplet_losses import BatchHardTriplet, Triplet
-from sbert_core.training.plan import Source
-from sbert_core.training.sources import prepare
+from sbert_core.training.plan import DataSpec
+from sbert_core.training.prepared_data import prepare
 from tests.loss_peers import assert_same_as_peer, draw
 from tests.tiny_models import make_transformer
 
@@ -90,7 +90,7 @@ def test_it_does_what_the_objective_does():
 
 @pytest.mark.parametrize("inner", [Classification(dim=4, n_classes=2), MomentumContrast(dim=4)])
 def test_objectives_of_one_width(inner):
-    with pytest.raises(DataError, match="cannot learn truncated vectors"):
+    with pytest.raises(DataError, match="cannot be trained on truncated vectors"):
         Matryoshka(inner, dim=4, dims=[4, 2])
 
 
@@ -137,7 +137,8 @@ def test_a_plan_knows_whether_its_model_normalises(tmp_path):
     path = tmp_path / "texts.tsv"
     path.write_text("a\tb\tc\nthe fox\tmy fox\tthe dog\nthe man\ta man\tmy parcel\n")
     folder = str(make_transformer(tmp_path / "model"))
-    source = Source(file=str(path), objective="triplet", columns=("a", "b", "c"), options={"matryoshka_dims": [32, 8]})
+    options = {"matryoshka_dims": [32, 8]}
+    spec = DataSpec(file=str(path), objective="triplet", columns=("a", "b", "c"), options=options)
     for normalize in (True, False):
         encoder = SentenceEncoder.load(folder, normalize=normalize)
-        assert prepare(source, encoder, 2, 0, False).objective.normalizes == normalize
+        assert prepare(spec, encoder, 2, 0, False).objective.normalizes == normalize

@@ -1,4 +1,4 @@
-"""What the jobs find feeds training: pairs as positives, neighbours as hard negatives."""
+"""Training examples from the outputs of jobs: pairs as positives, neighbours as hard negatives."""
 
 import re
 from pathlib import Path
@@ -107,7 +107,7 @@ def test_bad_pairs(tmp_path):
     with pytest.raises(DataError, match=r"_manifest.json is damaged"):
         examples_from_pairs(folder)
     other = write_dataset(tmp_path / "other", pa.table({"id": ["a"]}))
-    with pytest.raises(DataError, match="has no column 'text_a': it has id"):
+    with pytest.raises(DataError, match="has no column 'text_a'; it has: id"):
         examples_from_pairs(other)
 
 
@@ -150,7 +150,7 @@ def test_pairs_without_a_negative_are_left_out(tmp_path):
     found = mine_hard_negatives(embeddings, neighbors, positives)
     assert found.texts[1] == ["the positive"]
     assert found.left_out == {"no hard negative: try more ranks or a smaller margin": 1}
-    with pytest.raises(DataError, match="pairs: no pair has a hard negative; look at more ranks, or take a smaller"):
+    with pytest.raises(DataError, match="pairs: no pair has a hard negative: use more ranks or a smaller margin"):
         mine_hard_negatives(embeddings, neighbors, POSITIVES, ranks=(1, 3))
 
 
@@ -182,7 +182,7 @@ def test_bad_corpora(tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"ranks": (0, 5)}, r"ranks must be the first and the last to take, from 1, got \(0, 5\)"),
+        ({"ranks": (0, 5)}, r"ranks must be the first and the last rank, from 1, got \(0, 5\)"),
         ({"ranks": (5, 4)}, "ranks must be the first and the last"),
         ({"margin": np.nan}, "margin must be a number, got nan"),
         ({"per_pair": 0}, "per_pair must be at least 1, got 0"),
@@ -235,13 +235,13 @@ def test_prompts_of_queries_and_passages(tmp_path):
     columns = tuple([" ".join(rng.choice(words, 4)) + f" {row}" for row in range(30)] for _ in range(2))
     options = {"margin": 0, "ranks": (1, 30), "per_pair": 30}
     plain = hard_negatives(encoder, Examples(columns), **options)
-    told = hard_negatives(encoder, Examples(columns), prompts=("query: ", "passage: "), **options)
+    prompted = hard_negatives(encoder, Examples(columns), prompts=("query: ", "passage: "), **options)
     prefixed = Examples(
         tuple([kind + text for text in column] for kind, column in zip(("query: ", "passage: "), columns, strict=True))
     )
     by_hand = hard_negatives(encoder, prefixed, **options)
-    assert plain.texts != told.texts
-    assert told.texts[2] == [text.removeprefix("passage: ") for text in by_hand.texts[2]]
+    assert plain.texts != prompted.texts
+    assert prompted.texts[2] == [text.removeprefix("passage: ") for text in by_hand.texts[2]]
 
 
 class Line:
@@ -271,10 +271,11 @@ def test_no_negatives(default_encoder):
         hard_negatives(default_encoder, POSITIVES)
 
 
+@pytest.mark.slow
 def test_from_the_jobs_to_triplets(tmp_path):
-    """What embed and mine write of the demo is what these functions read."""
+    """The functions read the outputs of embed and mine."""
     demo = Path(__file__).parents[1] / "demo" / "sentences"
-    table = pa.concat_tables([pq.read_table(path) for path in sorted(demo.glob("*.parquet"))]).slice(0, 200)
+    table = pa.concat_tables([pq.read_table(path) for path in sorted(demo.glob("*.parquet"))]).slice(0, 120)
     (tmp_path / "in").mkdir()
     pq.write_table(table, tmp_path / "in" / "a.parquet")
     embed.run(EmbedOptions(input=[f"{tmp_path}/in/*.parquet"], output=str(tmp_path / "out")))
@@ -318,7 +319,7 @@ def test_a_manifest_that_lists_no_parts_of_its_own(tmp_path, capsys, content):
     (tmp_path / "pairs" / "_manifest.json").write_text(content)
     flags = ["--model", "default", "--data", str(tmp_path / "pairs"), "--output", str(tmp_path / "out")]
     assert main(["train", *flags]) == 2
-    told = capsys.readouterr().err
-    assert "_manifest.json" in told.splitlines()[-1]
-    assert "Traceback" not in told
+    output = capsys.readouterr().err
+    assert "_manifest.json" in output.splitlines()[-1]
+    assert "Traceback" not in output
     assert not (tmp_path / "out").exists()

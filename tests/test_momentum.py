@@ -9,7 +9,7 @@ import torch
 from sbert_core.encoder.model_folder import read_folder
 from sbert_core.errors import DataError
 from sbert_core.training.losses.momentum import MomentumContrast
-from sbert_core.training.model import TrainedEncoder
+from sbert_core.training.trained_encoder import TrainedEncoder
 from tests.tiny_models import make_transformer
 
 VIEWS = [["a man is playing", "the quick fox", "where is"], ["playing the flute", "brown fox jumps", "my parcel"]]

@@ -76,7 +76,7 @@ def test_each_has_a_loss_with_a_gradient(name):
 
 
 @pytest.mark.parametrize("name", OBJECTIVES)
-def test_each_tells_its_mathematics(name):
+def test_each_docstring_has_the_formula(name):
     assert "loss = " in OBJECTIVES[name].__doc__
 
 
@@ -107,7 +107,7 @@ def test_options_arrive():
         ("triplet", {"marign": 1}, r"no option 'marign' \(did you mean 'margin'\?\): use margin, distance"),
         ("regression", {"zzz": 1}, "'regression' has no option 'zzz': use matryoshka_dims"),
         ("multiple_negatives", {"dim": 3}, "no option 'dim'"),
-        ("classification", {"matryoshka_dims": [4]}, "Classification cannot learn truncated vectors"),
+        ("classification", {"matryoshka_dims": [4]}, "Classification cannot be trained on truncated vectors"),
         ("regression", {"matryoshka_dims": []}, "'matryoshka_dims' is"),
         ("regression", {"matryoshka_dims": [9]}, "whole numbers from 1 to 8"),
         ("regression", {"matryoshka_weights": [1]}, "without 'matryoshka_dims'"),

@@ -166,14 +166,14 @@ def test_equal_texts_and_a_batch_of_one(objective, rows):
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: Classification(dim=2, n_classes=1), "at least two different"),
+        (lambda: Classification(dim=2, n_classes=1), "use labels with at least two"),
         (lambda: Classification(dim=2, n_classes=2, concatenation="u,w"), r"'u,w': use one of 'u,v,\|u-v\|'"),
         (lambda: Contrastive(margin=-0.1), "'margin' is -0.1: give a number of at least 0"),
         (lambda: Contrastive(margin=float("nan")), "'margin' is nan"),
         (lambda: OnlineContrastive(distance="dot"), "'distance' is 'dot': use one of 'euclidean'"),
         (lambda: CoSENT(scale=0), "'scale' is 0: give a number above 0"),
         (lambda: CoSENT(scale="20"), "'scale' is '20'"),
-        (lambda: Regression()([U, V], None), r"Regression learns from labels \(score\)"),
+        (lambda: Regression()([U, V], None), r"Regression needs labels \(score\)"),
     ],
 )
 def test_nonsense(make, message):

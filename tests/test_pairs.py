@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from sbert_core.neighbors.candidates import EMPTY, pack
 from sbert_core.neighbors.pairs import (
     Pairs,
     join_pairs,
@@ -12,7 +13,6 @@ from sbert_core.neighbors.pairs import (
     merge_pairs,
     pairs_of,
 )
-from sbert_core.neighbors.topk import EMPTY, pack
 
 
 def make(*pairs: tuple[int, int, float]) -> Pairs:
@@ -24,17 +24,17 @@ def listed(pairs: Pairs) -> list[tuple[int, int, float]]:
     return list(zip(pairs.first.tolist(), pairs.second.tolist(), pairs.scores.tolist(), strict=True))
 
 
-def best_of(*rows: list[tuple[float, int]], k: int = 2) -> np.ndarray:
-    """Candidates (n, k) of rows of scores and ranks."""
-    best = np.zeros((len(rows), k), np.uint64)
+def candidates_of(*rows: list[tuple[float, int]], k: int = 2) -> np.ndarray:
+    """Candidates (n, k) of rows of scores and ordinals."""
+    candidates = np.zeros((len(rows), k), np.uint64)
     for number, row in enumerate(rows):
-        for place, (score, rank) in enumerate(row):
-            best[number, place] = pack(np.array([score], np.float32), np.array([rank], np.uint32))[0]
-    return best
+        for slot, (score, ordinal) in enumerate(row):
+            candidates[number, slot] = pack(np.array([score], np.float32), np.array([ordinal], np.uint32))[0]
+    return candidates
 
 
-BEST = best_of([(0.75, 9), (0.5, 2)], [], [(-0.25, 4)])
-RANKS = np.array([4, 7, 9], np.uint32)
+CANDIDATES = candidates_of([(0.75, 9), (0.5, 2)], [], [(-0.25, 4)])
+ORDINALS = np.array([4, 7, 9], np.uint32)
 
 
 @pytest.mark.parametrize(
@@ -46,13 +46,13 @@ RANKS = np.array([4, 7, 9], np.uint32)
     ],
 )
 def test_sides(side, expected):
-    pairs = pairs_of(BEST, RANKS, side)
+    pairs = pairs_of(CANDIDATES, ORDINALS, side)
     assert listed(pairs) == expected
     assert (pairs.first.dtype, pairs.second.dtype, pairs.scores.dtype) == (np.uint32, np.uint32, np.float32)
 
 
 def test_either_is_the_default():
-    assert listed(pairs_of(BEST, RANKS)) == listed(pairs_of(BEST, RANKS, "either"))
+    assert listed(pairs_of(CANDIDATES, ORDINALS)) == listed(pairs_of(CANDIDATES, ORDINALS, "either"))
 
 
 def test_length_and_choice():
@@ -62,7 +62,7 @@ def test_length_and_choice():
     assert listed(pairs[np.array([True, False, False])]) == [(0, 1, 0.5)]
 
 
-def test_sorted_by_score_then_ranks():
+def test_sorted_by_score_then_ordinals():
     pairs = make((3, 4, 0.5), (1, 9, 0.5), (1, 2, 0.5), (7, 8, -1), (5, 6, 0.75))
     assert listed(pairs.sorted()) == [(5, 6, 0.75), (1, 2, 0.5), (1, 9, 0.5), (3, 4, 0.5), (7, 8, -1)]
 
@@ -77,7 +77,7 @@ def test_merge_has_each_pair_once():
     assert listed(merge_pairs(parts, mutual=True)) == [(0, 1, 0.25), (5, 6, 0.5)]
 
 
-def test_the_ranks_of_a_pair_are_not_mixed_up():
+def test_the_order_within_a_pair_is_kept():
     top = 2**32 - 1
     assert listed(merge_pairs([make((1, 0, 0.5), (0, 1, 0.5), (top, 0, 0.5), (0, top, 0.5))])) == [
         (0, 1, 0.5),
@@ -88,14 +88,14 @@ def test_the_ranks_of_a_pair_are_not_mixed_up():
 
 
 def test_mutual_across_two_corpora():
-    first = pairs_of(best_of([(0.5, 1)], [(0.75, 1)], k=1), np.arange(2, dtype=np.uint32), "first")
-    second = pairs_of(best_of([], [(0.75, 1)], k=1), np.arange(2, dtype=np.uint32), "second")
+    first = pairs_of(candidates_of([(0.5, 1)], [(0.75, 1)], k=1), np.arange(2, dtype=np.uint32), "first")
+    second = pairs_of(candidates_of([], [(0.75, 1)], k=1), np.arange(2, dtype=np.uint32), "second")
     assert listed(merge_pairs([first, second])) == [(0, 1, 0.5), (1, 1, 0.75)]
     assert listed(merge_pairs([first, second], mutual=True)) == [(1, 1, 0.75)]
 
 
 def test_mean_scores():
-    means = mean_scores(best_of([(0.75, 1), (0.25, 2)], [], [(0.5, 3)], [(-0.5, 3), (-1, 4)]))
+    means = mean_scores(candidates_of([(0.75, 1), (0.25, 2)], [], [(0.5, 3)], [(-0.5, 3), (-1, 4)]))
     assert means.dtype == np.float32
     assert means.tolist() == [0.5, 0, 0.5, -0.75]
     assert mean_scores(np.full((0, 3), EMPTY)).shape == (0,)

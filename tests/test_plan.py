@@ -3,11 +3,11 @@ import pytest
 from sbert_beam import TrainPlan
 from sbert_core.errors import DataError
 
-LEAST = {"model": "default", "output": "out", "data": [{"file": "pairs.tsv"}]}
+MINIMAL = {"model": "default", "output": "out", "data": [{"file": "pairs.tsv"}]}
 
 
 def test_defaults_are_those_of_the_paper():
-    plan = TrainPlan.from_dict(LEAST)
+    plan = TrainPlan.from_dict(MINIMAL)
     assert (plan.batch_size, plan.learning_rate, plan.warmup, plan.epochs, plan.schedule) == (
         16,
         2e-5,
@@ -17,7 +17,7 @@ def test_defaults_are_those_of_the_paper():
     )
 
 
-def test_yaml_says_all_there_is(tmp_path):
+def test_yaml(tmp_path):
     path = tmp_path / "plan.yaml"
     path.write_text(
         """
@@ -42,45 +42,53 @@ data:
 
 
 def test_a_single_data_set_needs_no_list():
-    assert TrainPlan.from_dict({**LEAST, "data": {"file": "a"}}).data[0].file == "a"
+    assert TrainPlan.from_dict({**MINIMAL, "data": {"file": "a"}}).data[0].file == "a"
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
         ({"learning_rat": 1}, "'learning_rat' is not known: did you mean learning_rate"),
-        ({"data": []}, "nothing to learn from"),
-        ({"data": [{}]}, "data: file is missing"),
+        ({"data": []}, "nothing to train on"),
+        ({"data": [{}]}, r"data\[0\]: file is missing"),
         ({"data": [{"file": "a", "objective": "tripled"}]}, "did you mean triplet"),
-        ({"data": ["a.tsv"]}, "expected names with values"),
-        ({"dev": {"file": "a", "task": "nli"}}, "task must be one of sts"),
-        ({"epochs": 0}, "epochs must be at least 1"),
-        ({"epochs": 1.5}, "epochs must be a whole number, got 1.5"),
-        ({"batch_size": "many"}, "batch_size must be a whole number"),
-        ({"checkpointing": "yes"}, "checkpointing must be true or false"),
-        ({"rdrop": -1}, "rdrop must not be negative"),
-        ({"warmup": 2}, "warmup must be from 0 to 1"),
-        ({"schedule": "steep"}, "schedule must be one of linear"),
-        ({"adversarial": "gan"}, "adversarial must be one of none, fgsm, fgm, pgd"),
+        ({"data": ["a.tsv"]}, r"data\[0\] must be a valid dictionary or instance of DataSpec, got 'a.tsv'"),
+        ({"dev": {"file": "a", "task": "nli"}}, "dev: task must be 'sts', 'triplets' or 'pairs', got 'nli'"),
+        ({"epochs": 0}, "epochs must be greater than or equal to 1, got 0"),
+        ({"epochs": 1.5}, "epochs must be a valid integer, got 1.5"),
+        ({"batch_size": "many"}, "batch_size must be a valid integer, got 'many'"),
+        ({"checkpointing": "yes"}, "checkpointing must be a valid boolean, got 'yes'"),
+        ({"rdrop": -1}, "rdrop must be greater than or equal to 0, got -1"),
+        ({"warmup": 2}, "warmup must be less than or equal to 1, got 2"),
+        ({"schedule": "steep"}, "schedule must be 'linear', 'cosine' or 'constant', got 'steep'"),
+        ({"adversarial": "gan"}, "adversarial must be 'none', 'fgsm', 'fgm' or 'pgd', got 'gan'"),
         ({"rdrop": 1, "chunk_rows": 8}, "leave chunk_rows out"),
-        ({"model": None}, "model must be text"),
+        ({"epochs": True}, "epochs must be a number, got True"),
+        ({3: 4}, "3 is not known: a key must be text"),
+        ({"data": [{"file": "a", 3: 4}]}, r"data\[0\]: 3 is not known: a key must be text"),
+        ({"model": None}, "model must be a valid string, got None"),
     ],
 )
-def test_what_makes_no_sense_is_refused(changes, message):
+def test_bad_values_are_refused(changes, message):
     with pytest.raises(DataError, match=message):
-        TrainPlan.from_dict({**LEAST, **changes})
+        TrainPlan.from_dict({**MINIMAL, **changes})
 
 
 @pytest.mark.parametrize(
     ("content", "message"), [("- 1", "holds no plan"), ("a: [", "is not YAML"), ("model: default", "output is missing")]
 )
-def test_a_bad_file_is_named(tmp_path, content, message):
+def test_errors_name_a_bad_file(tmp_path, content, message):
     path = tmp_path / "plan.yaml"
     path.write_text(content)
     with pytest.raises(DataError, match=f"plan.yaml.*{message}"):
         TrainPlan.read(str(path))
 
 
-def test_a_missing_file_is_named():
+def test_errors_name_a_missing_file():
     with pytest.raises(DataError, match=r"nowhere\.yaml cannot be read"):
         TrainPlan.read("nowhere.yaml")
+
+
+def test_a_plan_made_directly_is_checked_too():
+    with pytest.raises(DataError, match=r"^learning_rate must be greater than 0, got -1$"):
+        TrainPlan(**MINIMAL, learning_rate=-1)

@@ -1,4 +1,4 @@
-"""How far a computation is, as a person or a log sees it."""
+"""Progress of a computation on a terminal and in a log."""
 
 import sys
 
@@ -10,13 +10,13 @@ from sbert_core.progress import ProgressBar
 
 @pytest.fixture
 def clock(monkeypatch):
-    """A clock that the test moves."""
+    """A clock that the test sets."""
     now = [0.0]
     monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
     return now
 
 
-def test_a_log_gets_a_line_now_and_then(clock, capsys):
+def test_a_log_gets_a_line_at_intervals(clock, capsys):
     with ProgressBar("embed", 1000, "rows", done=100) as bar:
         for second in range(1, 26):
             clock[0] = second
@@ -27,7 +27,7 @@ def test_a_log_gets_a_line_now_and_then(clock, capsys):
     ]
 
 
-def test_a_line_has_the_status_and_no_speed_before_anything_is_done(clock, capsys):
+def test_a_line_has_the_status_and_no_speed_before_the_first_unit(clock, capsys):
     with ProgressBar("train", 3, "steps") as bar:
         clock[0] = 10
         bar.advance_to(0, "loss 0.5")
@@ -46,7 +46,7 @@ def test_a_terminal_gets_a_bar(monkeypatch, capsys):
     assert "embed: 100%" in capsys.readouterr().err
 
 
-def test_nothing_is_shown_where_nobody_asked(clock, capsys):
+def test_a_disabled_bar_shows_nothing(clock, capsys):
     with ProgressBar("embed", 10, "rows", disable=True) as bar:
         clock[0] = 100
         bar.advance(10)

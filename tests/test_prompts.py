@@ -1,4 +1,4 @@
-"""Prompts from a plan to the saved folder, to every score, and to sentence-transformers."""
+"""Prompts: from a plan to the saved folder, in every score, and in sentence-transformers."""
 
 import json
 
@@ -18,7 +18,6 @@ from sbert_beam import SentenceEncoder, TrainPlan, train
 from sbert_core.encoder.prompts import document_prompt, prompts_of_columns, query_prompt
 from sbert_core.errors import DataError
 from sbert_core.evaluation.render import read_json
-from sbert_core.training import loop
 from tests.tiny_models import make_transformer
 
 WORDS = ["fox", "dog", "man", "flute", "parcel", "lazy", "quick", "brown"]
@@ -59,6 +58,7 @@ SAVED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("prompts", "saved", "default"), SAVED.values(), ids=SAVED)
 def test_the_prompts_of_a_plan_are_saved_with_the_model(model, pairs, tmp_path, prompts, saved, default):
     (tmp_path / "plan.json").write_text(json.dumps(settings(model, pairs, tmp_path / "out", prompts)))
@@ -75,7 +75,7 @@ def test_the_prompts_of_a_plan_are_saved_with_the_model(model, pairs, tmp_path, 
         assert not np.allclose(ours.encode_query(texts), ours.encode(texts, prompt=""))
 
 
-def test_every_column_is_trained_with_its_prompt(model, pairs, tmp_path, monkeypatch):
+def test_every_column_is_trained_with_its_prompt(model, pairs, tmp_path):
     """Training with prompts is training on texts that begin with them."""
     table = pq.read_table(pairs).to_pydict()
     prefixed = {"a": [E5[0] + text for text in table["a"]], "b": [E5[1] + text for text in table["b"]]}
@@ -92,10 +92,10 @@ def test_a_model_is_trained_with_its_own_default_prompt(pairs, tmp_path):
     SentenceEncoder.load(folder).save(tmp_path / "own")
     set_prompts(tmp_path / "own", {"clustering": "fox: "}, "clustering")
     train(TrainPlan.from_dict(settings(str(tmp_path / "own"), pairs, tmp_path / "out")))
-    train(TrainPlan.from_dict(settings(str(folder), pairs, tmp_path / "told", ["fox: ", "fox: "])))
+    train(TrainPlan.from_dict(settings(str(folder), pairs, tmp_path / "given", ["fox: ", "fox: "])))
     parts = SentenceEncoder.load(tmp_path / "out").parts
     assert (parts.prompts, parts.default_prompt_name) == ({"clustering": "fox: "}, "clustering")
-    vectors = [SentenceEncoder.load(tmp_path / name).encode(PAIRS[0]) for name in ("out", "told")]
+    vectors = [SentenceEncoder.load(tmp_path / name).encode(PAIRS[0]) for name in ("out", "given")]
     np.testing.assert_allclose(*vectors, atol=1e-6)
 
 
@@ -128,21 +128,21 @@ def test_dev_columns_may_have_prompts_of_their_own(model, pairs, tmp_path, monke
     seen = []
     encode = SentenceEncoder.encode
 
-    def watching(self, texts, **options):
+    def recording(self, texts, **options):
         seen.append((len(texts), options.get("prompt")))
         return encode(self, texts, **options)
 
-    monkeypatch.setattr(SentenceEncoder, "encode", watching)
+    monkeypatch.setattr(SentenceEncoder, "encode", recording)
     dev = {"file": pairs, "columns": ["a", "b"], "label": "score", "prompts": E5}
     train(TrainPlan.from_dict(settings(model, pairs, tmp_path / "out", E5, dev=dev)))
     assert seen == [(len(PAIRS), E5[0]), (len(PAIRS), E5[1])] * 2
-    with pytest.raises(DataError, match="dev: 1 prompts for the 2 text columns"):
+    with pytest.raises(DataError, match="dev: 1 prompts for 2 text columns"):
         train(TrainPlan.from_dict(settings(model, pairs, tmp_path / "no", E5, dev={**dev, "prompts": ["x"]})))
 
 
-def test_prompts_that_differ_between_data_sets_are_refused_unless_the_plan_decides(model, pairs, tmp_path):
-    source = settings(model, pairs, "out")["data"]
-    data = [{**source, "prompts": E5}, {**source, "prompts": ["query: ", ""]}]
+def test_prompts_that_differ_between_data_sets_are_refused_unless_the_plan_chooses(model, pairs, tmp_path):
+    one = settings(model, pairs, "out")["data"]
+    data = [{**one, "prompts": E5}, {**one, "prompts": ["query: ", ""]}]
     plan = settings(model, pairs, tmp_path / "out", data=data)
     with pytest.raises(DataError, match=r"the prompts of the data sets differ .*prompts: \{query"):
         TrainPlan.from_dict(plan)
@@ -151,12 +151,12 @@ def test_prompts_that_differ_between_data_sets_are_refused_unless_the_plan_decid
     assert (parts.prompts, parts.default_prompt_name) == ({"query": "query: ", "document": "fox: "}, "document")
 
 
-def test_a_data_set_without_prompts_has_no_say():
+def test_prompts_of_several_data_sets():
     assert prompts_of_columns([E5, (), ("", "")]) == {"query": E5[0], "document": E5[1]}
     assert prompts_of_columns([(), ()]) == {}
     assert prompts_of_columns([("", "")]) == {"query": "", "document": ""}
     assert prompts_of_columns([("fox: ",)]) == {"query": "fox: ", "document": "fox: "}
-    with pytest.raises(DataError, match="2 for documents, and a model has one"):
+    with pytest.raises(DataError, match="2 for documents, but a model has one"):
         prompts_of_columns([("a", "b", "c")])
 
 
@@ -168,20 +168,19 @@ def test_a_single_column_has_one_prompt(model, pairs, tmp_path, objective):
     assert parts.prompts[parts.default_prompt_name] == "fox: "
 
 
-def test_hard_negatives_have_the_prompt_of_documents(model, pairs, tmp_path, monkeypatch):
-    seen = []
-    step = loop._Learning.step
-
-    def watching(self, *turn):
-        loss = step(self, *turn)
-        seen.append(self.encoder.prompts)
-        return loss
-
-    monkeypatch.setattr(loop._Learning, "step", watching)
-    pq.write_table(pq.read_table(pairs).select(["a", "b"]).rename_columns(["query", "passage"]), pairs)
-    data = {"file": pairs, "objective": "e5", "prompts": E5, "hard_negatives": {"margin": -2.0}}
-    train(TrainPlan.from_dict(settings(model, pairs, tmp_path / "out", data=data, max_steps=1)))
-    assert seen == [(E5[0], E5[1], E5[1])]
+def test_hard_negatives_have_the_prompt_of_documents(model, pairs, tmp_path):
+    """Training with prompts is training on texts that begin with them, also for the texts that are mined."""
+    table = pq.read_table(pairs).to_pydict()
+    data = {"objective": "e5", "hard_negatives": {"margin": -2.0}}
+    vectors = []
+    for name, query, passage, prompts in (("prompts", "", "", E5), ("texts", *E5, [])):
+        columns = {"query": [query + text for text in table["a"]], "passage": [passage + text for text in table["b"]]}
+        file = tmp_path / f"{name}.parquet"
+        pq.write_table(pa.table(columns), file)
+        plan = settings(model, pairs, tmp_path / name, data={"file": str(file), "prompts": prompts, **data})
+        train(TrainPlan.from_dict(plan))
+        vectors.append(SentenceEncoder.load(tmp_path / name).encode(PAIRS[0], prompt=""))
+    np.testing.assert_allclose(*vectors, atol=1e-6)
 
 
 @pytest.fixture
@@ -205,33 +204,34 @@ FOLDERS = {
     "query and passage": (
         {"query": "where is my flute: ", "passage": "the lazy dog: "},
         None,
-        # sentence-transformers means this one too, but an empty `document` that it adds itself is in its way.
+        # sentence-transformers prefers an empty `document` prompt that it adds itself.
         {"corpus_prompt_name": "passage"},
     ),
     "query only": ({"query": "where is my flute: "}, None, {}),
-    "a default is neither": ({"task": "where is my flute: "}, "task", {}),
+    "default only": ({"task": "where is my flute: "}, "task", {}),
     "none": ({}, None, {}),
 }
 
 
-@pytest.mark.parametrize(("prompts", "default", "told"), FOLDERS.values(), ids=FOLDERS)
-def test_retrieval_uses_a_models_own_prompts(retrieval, tmp_path, prompts, default, told):
+@pytest.mark.parametrize(("prompts", "default", "peer_options"), FOLDERS.values(), ids=FOLDERS)
+def test_retrieval_uses_a_models_own_prompts(retrieval, tmp_path, prompts, default, peer_options):
     folder, data = retrieval
     SentenceEncoder.load(make_transformer(tmp_path / "plain")).save(tmp_path / "model")
     set_prompts(tmp_path / "model", prompts, default)
     flags = ["--model", str(tmp_path / "model"), "--data", folder, "--output", str(tmp_path / "scores")]
     assert main(["evaluate", "--task", "retrieval", *flags]) == 0
     (found,) = read_json((tmp_path / "scores" / "evaluation.json").read_text())
-    peer = InformationRetrievalEvaluator(*data, ndcg_at_k=[10], main_score_function="cosine", write_csv=False, **told)
+    options = {"ndcg_at_k": [10], "main_score_function": "cosine", "write_csv": False}
+    peer = InformationRetrievalEvaluator(*data, **options, **peer_options)
     expected = peer(SentenceTransformer(str(tmp_path / "model")))["cosine_ndcg@10"]
     assert found.scores["ndcg@10"] == pytest.approx(expected, abs=1e-6)
     if prompts and default is None:
-        plain = InformationRetrievalEvaluator(*data, ndcg_at_k=[10], main_score_function="cosine", write_csv=False)
+        plain = InformationRetrievalEvaluator(*data, **options)
         without = plain(SentenceTransformer(str(tmp_path / "plain")))["cosine_ndcg@10"]
         assert without != pytest.approx(expected, abs=1e-3), "the prompts make no difference to these rows"
 
 
-def test_which_prompt_is_whose():
+def test_prompts_of_queries_and_documents():
     prompts = {"query": "q", "corpus": "c", "passage": "p"}
     assert (query_prompt(prompts), document_prompt(prompts)) == ("q", "p")
     assert document_prompt({**prompts, "document": ""}) == ""

@@ -136,7 +136,7 @@ def test_crops_of_no_rows():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: MultipleNegatives(scale=20, temperature=0.05), "say the same"),
+        (lambda: MultipleNegatives(scale=20, temperature=0.05), "are the same setting"),
         (lambda: MultipleNegatives(scale=0), "'scale' is 0: give a number above 0"),
         (lambda: E5(temperature=-1), "'temperature' is -1"),
         (lambda: SimCSE(symmetric="yes"), "'symmetric' is 'yes': use true or false"),

@@ -35,7 +35,7 @@ def create(root, tickets):
     return root | beam.Create(tickets, reshuffle=False).with_output_types(Ticket)
 
 
-@pytest.mark.parametrize("batch_rows", [1, 3, 1024])
+@pytest.mark.parametrize("batch_rows", [3, 1024])
 def test_rows_keep_their_fields(batch_rows):
     def check(rows) -> None:
         rows = sorted(rows, key=lambda row: row.id)
@@ -77,32 +77,33 @@ def test_loaded_once(tmp_path):
 
 
 def encode_tables(rows):
-    return (
-        rows | beam.Map(lambda row: pa.record_batch({"text": [row.text]})) | EncodeSentences(load=CrowdedEncoder.load)
-    )
+    tables = rows | "ToTables" >> beam.Map(lambda row: pa.record_batch({"text": [row.text]}))
+    return tables | EncodeSentences(load=CrowdedEncoder.load)
 
 
 def infer(rows):
-    return rows | beam.Map(lambda row: row.text) | RunInference(SentenceEncoderHandler(load=CrowdedEncoder.load))
+    texts = rows | "ToTexts" >> beam.Map(lambda row: row.text)
+    return texts | RunInference(SentenceEncoderHandler(load=CrowdedEncoder.load))
 
 
 def transform_columns(rows, folder):
     embeddings = SentenceEmbeddings(columns=["text"], load=CrowdedEncoder.load, max_batch_size=32)
-    dictionaries = rows | beam.Map(lambda row: {"text": row.text})
+    dictionaries = rows | "ToDictionaries" >> beam.Map(lambda row: {"text": row.text})
     return dictionaries | MLTransform(write_artifact_location=str(folder)).with_transform(embeddings)
 
 
-@pytest.mark.parametrize("others", [(), (encode_tables,), (infer,), (transform_columns,)])
-def test_one_thread_encodes_at_a_time(tmp_path, monkeypatch, others):
-    """Four bundle threads of one process, in each of the steps that encode."""
-    monkeypatch.setattr(CrowdedEncoder, "most", 0)
+@pytest.mark.slow
+def test_one_thread_encodes_at_a_time(tmp_path, monkeypatch):
+    """Four bundle threads of one process, in all steps that encode."""
+    monkeypatch.setattr(CrowdedEncoder, "max_inside", 0)
     options = PipelineOptions(["--direct_num_workers=4", "--direct_running_mode=multi_threading"])
     with beam.Pipeline("FnApiRunner", options=options) as root:
         rows = create(root, TICKETS) | beam.Reshuffle()
         _ = rows | EncodeRows(load=CrowdedEncoder.load, batch_rows=1)
-        for step in others:
-            _ = step(rows, tmp_path) if step is transform_columns else step(rows)
-    assert CrowdedEncoder.most == 1
+        _ = encode_tables(rows)
+        _ = infer(rows)
+        _ = transform_columns(rows, tmp_path)
+    assert CrowdedEncoder.max_inside == 1
 
 
 def test_nothing_is_lost_before_a_batched_write(tmp_path):
@@ -170,6 +171,7 @@ def test_a_fault_of_the_machine_is_not_an_error_of_rows():
         _ = create(root, TICKETS) | encode
 
 
+@pytest.mark.slow
 def test_a_prompt_the_model_does_not_have(tmp_path):
     model = str(make_transformer(tmp_path / "tiny"))
     with pytest.raises(Exception, match="the model has no prompt 'x'"), beam.Pipeline("FnApiRunner") as root:
@@ -218,7 +220,7 @@ def test_bad_configuration(settings, message):
         (["x"], "needs rows with a schema"),
     ],
 )
-def test_bad_rows_are_told_before_work_begins(elements, message):
+def test_bad_rows_fail_fast(elements, message):
     with pytest.raises(TextError, match=message):
         _ = beam.Pipeline("FnApiRunner") | beam.Create(elements) | EncodeRows(load=load_fake)
 
@@ -260,6 +262,7 @@ def read_rows(folder, name) -> list[dict]:
     return [row for path in folder.glob(f"{name}*") for row in pq.read_table(path).to_pylist()]
 
 
+@pytest.mark.slow
 def test_yaml_pipeline(tmp_path):
     pytest.importorskip("docstring_parser", reason="Beam YAML needs it: pip install '.[yaml]'")
     from apache_beam.yaml.yaml_transform import expand_pipeline
@@ -280,6 +283,7 @@ def test_yaml_pipeline(tmp_path):
     assert failed["msg"] == "text is null"
 
 
+@pytest.mark.slow
 def test_yaml_names_a_bad_setting():
     pytest.importorskip("docstring_parser", reason="Beam YAML needs it: pip install '.[yaml]'")
     from apache_beam.yaml.yaml_transform import expand_pipeline

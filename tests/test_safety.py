@@ -1,4 +1,4 @@
-"""A model folder is data: nothing in it may run, and nothing outside it may be read."""
+"""A model folder is data: no code in it is run, and no file outside it is read."""
 
 import json
 

@@ -1,9 +1,7 @@
-"""What grows with a corpus, at 10,000 and 40,000 rows: shuffles, side inputs, and what the driver reads."""
+"""What grows with a corpus, at 2,500 and 10,000 rows: shuffles, side inputs, and what the driver reads."""
 
 import json
-import shutil
 import zlib
-from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -19,35 +17,18 @@ from pipelines.embed_options import EmbedOptions
 from pipelines.mine_options import MineOptions
 from pipelines.search_options import SearchOptions
 from sbert_beam import Encoded
-from sbert_core.clusters.communities import drop_small
-from transforms.clusters.labels import number_clusters
-from transforms.clusters.tally import (
-    BUCKETS,
-    CANDIDATES,
-    Centers,
-    Rows,
-    deal_terms,
-    join_tallies,
-    merge_dealt,
-    tally_block,
-)
-from transforms.dataset.write_parts import Part
 from transforms.encode.encode_sentences import EncodeSentences
-from transforms.neighbors import cell_files as cells
-from transforms.neighbors import exact as neighbors
-from transforms.neighbors import routed
-from transforms.neighbors.cell_files import Turn, list_turns
 
-SIZES = (10_000, 40_000)
-BLOCK_ROWS, K, CLUSTERS = 2500, 8, 8
+SIZES = (2500, 10_000)
+BLOCK_ROWS, K, CLUSTERS = 625, 8, 8
 SIDE_INPUT_BYTES = 2**18
-QUADRATIC = "FindNeighbors/Spread"  # of exact mining: the pairs of blocks
+QUADRATIC = "FindNeighbors/Spread"  # the block pairs of exact mining
 
 
 class TopicEncoder:
-    """Vectors of 16 dimensions near those of the topics that texts name."""
+    """Vectors of 32 dimensions near those of the topics that texts name."""
 
-    dim = 16
+    dim = 32
     fingerprint = "topics"
 
     def encode(self, texts, **options) -> Encoded:
@@ -128,9 +109,11 @@ def moves(tmp_path_factory) -> dict[str, list[Counts]]:
     return found
 
 
+slow = pytest.mark.slow
 JOBS = ("embed", "mine exact", "mine routed", "cluster", "search")
 
 
+@slow
 @pytest.mark.parametrize("job", JOBS)
 def test_shuffles_grow_no_faster_than_the_corpus(moves, job):
     small, large = moves[job]
@@ -142,35 +125,40 @@ def test_shuffles_grow_no_faster_than_the_corpus(moves, job):
             assert each.bytes <= 4.2 * small.shuffles[step].bytes, step
 
 
-def test_exact_mining_shuffles_a_few_bytes_for_each_pair_of_blocks(moves):
+@slow
+def test_exact_mining_shuffles_a_few_bytes_per_block_pair(moves):
     for rows, counts in zip(SIZES, moves["mine exact"], strict=True):
         blocks = rows // BLOCK_ROWS
-        turns = counts.shuffles[QUADRATIC]
-        assert turns.elements == blocks * (blocks + 1) // 2
-        assert turns.bytes <= 40 * turns.elements
-        assert counts.shuffles["FindNeighbors/MergeBest"].bytes <= 1.02 * rows * K * 8
+        block_pairs = counts.shuffles[QUADRATIC]
+        assert block_pairs.elements == blocks * (blocks + 1) // 2
+        assert block_pairs.bytes <= 40 * block_pairs.elements
+        assert counts.shuffles["FindNeighbors/GroupByBlock"].bytes <= 1.02 * rows * K * 8
 
 
+@slow
 def test_routed_mining_shuffles_candidates_not_vectors(moves):
     for rows, counts in zip(SIZES, moves["mine routed"], strict=True):
-        assert counts.shuffles["FindNeighbors/MeetOnShelf"].bytes <= 1.1 * rows * (K * 8 + 4)
+        assert counts.shuffles["FindNeighbors/GroupByBlockRange"].bytes <= 1.1 * rows * (K * 8 + 4)
 
 
+@slow
 @pytest.mark.parametrize("job", JOBS)
 def test_side_inputs_are_small(moves, job):
     for counts in moves[job]:
         assert {step: size for step, size in counts.side_inputs.items() if size > SIDE_INPUT_BYTES} == {}
 
 
+@slow
 @pytest.mark.parametrize("job", JOBS)
-def test_one_worker_is_handed_what_its_step_needs(moves, job):
-    """Parts of a dataset, pairs that count, and samples, which do not grow past a size."""
+def test_one_worker_gets_no_more_than_its_step_needs(moves, job):
+    """Parts of a dataset, near pairs, and samples, which have a maximum size."""
     grows = {"MineParaphrases/AllPairs", "GroupDuplicates/AllPairs", "ClusterCorpus/AllSamples"}
     small, large = moves[job]
     for step, size in large.gathered.items():
         assert size <= (4.2 if step in grows else 2.2) * small.gathered[step] + 16_000, step
 
 
+@slow
 @pytest.mark.parametrize("job", JOBS[1:])
 def test_the_driver_reads_parts_not_rows(moves, job):
     small, large = moves[job]
@@ -182,102 +170,17 @@ def test_the_driver_reads_parts_not_rows(moves, job):
 def skewed(tmp_path_factory) -> Path:
     """Nine of ten rows are of one topic."""
     folder = tmp_path_factory.mktemp("skewed")
-    topics = np.where(np.arange(5000) % 10, 0, np.arange(5000) // 50)
+    topics = np.where(np.arange(1250) % 10, 0, np.arange(1250) // 50)
     run_embed(write_sentences(folder / "sentences", topics), folder, BLOCK_ROWS)
     return folder
 
 
-def test_a_crowded_cell_is_split(skewed):
-    counters = run_mine(skewed, "routed", routes=1, audit_rows=10)
-    assert counters["mine/cosines"] < 4500**2 / 10
-
-
-@pytest.mark.parametrize("index", ["exact", "routed"])
-def test_candidates_that_are_sent_on_early_are_the_same(skewed, tmp_path, monkeypatch, index):
-    shutil.copytree(skewed / "embeddings", tmp_path / "embeddings")
-    run_mine(skewed, index, audit_rows=10)
-    monkeypatch.setattr(neighbors, "HELD_BYTES", 0)
-    monkeypatch.setattr(routed, "HELD_BYTES", 0)
-    with count_moves() as counts:
-        run_mine(tmp_path, index, audit_rows=10)
-    step = {"exact": "FindNeighbors/MergeBest", "routed": "FindNeighbors/MeetOnShelf"}[index]
-    assert counts.shuffles[step].elements >= 4
-    found = [pq.read_table(folder / index / "neighbors") for folder in (skewed, tmp_path)]
-    assert found[0].equals(found[1])
-
-
-def test_a_cell_of_rows_that_are_alike_is_cut(tmp_path, monkeypatch):
-    monkeypatch.setattr(TopicEncoder, "encode", lambda self, texts, **options: Encoded(
-        np.repeat(np.eye(1, 16, dtype=np.float32), len(texts), 0), np.ones(len(texts), int), np.zeros(len(texts), bool)
-    ))  # fmt: skip
-    monkeypatch.setattr(cells, "CROWDED", 1)
-    monkeypatch.setattr(cells, "MIN_CROWDED", 500)
-    run_embed(write_sentences(tmp_path / "sentences", np.zeros(4000, int)), tmp_path, 1000)
-    counters = run_mine(tmp_path, "routed", audit_rows=10)
-    assert counters["mine/cosines"] <= 1.1 * 3 * 4000 * 500  # it is in three cells, each of 4000 rows
-    manifest = json.loads((tmp_path / "routed/neighbors/_manifest.json").read_text())
-    assert manifest["rows"] == 4000 * K
-
-
-def test_turns_cover_all_cells_once():
-    rng = np.random.default_rng(0)
-    sizes = rng.integers(0, 200, 300)
-    sizes[[3, 4, 299]] = 100_000
-    turns = list(list_turns(sizes, cells=300))
-    assert [cell for turn in turns if turn.part == 0 for cell in range(turn.low, turn.high)] == list(range(300))
-    for crowded in (3, 4, 299):  # 32 times the mean are 35,000 rows
-        assert [turn for turn in turns if turn.low == crowded] == [Turn(crowded, crowded + 1, n, 3) for n in range(3)]
-
-
+@slow
 def test_skew_does_not_change_what_kmeans_shuffles(skewed, moves):
     with count_moves() as counts:
         run_kmeans(skewed)
     for step in ("ClusterCorpus/AllSums3", "ClusterCorpus/Sizes", "ClusterCorpus/Describe/AllBlocks"):
         assert counts.shuffles[step].bytes <= 1.05 * moves["cluster"][0].shuffles[step].bytes, step
-
-
-def test_clusters_are_numbered_as_if_all_labels_were_seen_at_once():
-    rng = np.random.default_rng(0)
-    labels = rng.choice(12, 300, p=np.array([*range(1, 9), 4, 4, 4, 4]) / 52)
-    first = np.array([np.flatnonzero(labels == label)[0] for label in range(12)])
-    numbers = number_clusters(np.bincount(labels, minlength=12), first, 10)
-    np.testing.assert_array_equal(numbers[labels], drop_small(labels, 10))
-
-
-def test_the_tally_of_blocks_is_that_of_all_rows():
-    rng = np.random.default_rng(0)
-    labels, ranks = rng.integers(-1, 5, 4000), rng.permutation(4000).astype(np.uint32)
-    cosines, vectors = rng.random(4000, np.float32), rng.random((4000, 3), np.float32)
-    centers = Centers(np.zeros((5, 3), np.float32), np.bincount(labels[labels >= 0]))
-    everything = Rows(labels, ranks, cosines, vectors)
-    tallies = [
-        tally_block(
-            Part(name=str(rows[0]), rows=len(rows), sha256=""), everything[rows], labels[rows].tolist(), centers, 4000
-        )
-        for rows in np.array_split(rng.permutation(4000), 7)
-    ]
-    found = join_tallies([join_tallies(tallies[4:]), *tallies[:4]])
-    assert found.noise == (labels == -1).sum()
-    assert found.truth == Counter((str(label), label) for label in labels.tolist())
-    for number, size in enumerate(centers.sizes):
-        own = np.flatnonzero(labels == number)
-        assert found.near.of(number).ranks.tolist() == ranks[own[np.argsort(-cosines[own])[:CANDIDATES]]].tolist()
-        assert found.reach(number, size) == pytest.approx(np.quantile(cosines[own], 0.01), abs=1e-6)
-        assert found.cohesion(number, size) == pytest.approx(cosines[own].mean(), abs=1e-6)
-
-
-def test_terms_are_added_up_by_bucket_and_the_rarest_left_out():
-    parts = [{0: {"often": 3, "seldom": 1}, 1: {"often": 1}}, {0: {"often": 2}, -1: {"else": 5}}]
-    dealt: dict[int, list[bytes]] = {}
-    for part in parts:
-        for bucket, content in deal_terms(part):
-            dealt.setdefault(bucket, []).append(content)
-    assert all(0 <= bucket < BUCKETS for bucket in dealt)
-    merged = [merge_dealt(contents) for contents in dealt.values()]
-    assert sum(found.get(0, {}).get("often", 0) for found in merged) == 5
-    assert sum(found.get(-1, {}).get("else", 0) for found in merged) == 5
-    many = deal_terms({0: {f"term{number}": number for number in range(200)}})
-    assert 0 < sum(len(merge_dealt([content], limit=1)[0]) for _, content in many) <= BUCKETS
 
 
 @pytest.mark.parametrize(
@@ -288,7 +191,7 @@ def test_terms_are_added_up_by_bucket_and_the_rarest_left_out():
         ("GroupDuplicates/AllPairs/InjectDefault", "GroupDuplicates/AllPairs"),
     ],
 )
-def test_steps_are_told_by_our_labels(name, step):
+def test_steps_have_our_labels(name, step):
     assert step_of(name) == step
 
 

@@ -1,4 +1,4 @@
-"""The optimiser decays what it should, and the learning rate follows transformers' schedules."""
+"""Weight decay by kind of parameter, and the learning rate of each step."""
 
 import math
 
@@ -8,7 +8,7 @@ import transformers
 from torch import nn
 
 from sbert_beam import DataError, ModelError
-from sbert_core.training.schedule import learning_rate_factor, make_optimizer
+from sbert_core.training.schedule import make_optimizer, make_schedule
 from tests.tiny_models import make_transformer
 
 
@@ -86,43 +86,46 @@ def test_bad_learning_rates(rate):
 def test_bad_optimizers():
     with pytest.raises(DataError, match=r"weight_decay must not be negative, got -0\.1"):
         make_optimizer(Tiny(), 1e-3, -0.1)
-    with pytest.raises(ModelError, match="nothing to learn"):
+    with pytest.raises(ModelError, match="nothing to train"):
         make_optimizer(Tiny().requires_grad_(False), 1e-3)
-    with pytest.raises(ModelError, match="nothing to learn"):
+    with pytest.raises(ModelError, match="nothing to train"):
         make_optimizer([], 1e-3)
 
 
-@pytest.mark.parametrize("kind", ["linear", "cosine", "constant"])
-@pytest.mark.parametrize("warmup_steps", [0, 1, 3, 10])
-def test_schedules_are_those_of_transformers(kind, warmup_steps):
-    name = "constant_with_warmup" if kind == "constant" else kind
-    optimizer = make_optimizer(Tiny(), 1.0)
-    theirs = transformers.get_scheduler(name, optimizer, warmup_steps, 10)
-    ours = [learning_rate_factor(step, 10, warmup_steps, kind) for step in range(10)]
-    expected = []
-    for _ in range(10):
-        expected.append(theirs.get_last_lr()[0])
+def rates(kind: str, warmup_steps: int, total_steps: int, count: int) -> list[float]:
+    optimizer = make_optimizer(Tiny(), 2.0)
+    schedule = make_schedule(optimizer, kind, warmup_steps, total_steps)
+    found = []
+    for _ in range(count):
+        found.append(optimizer.param_groups[0]["lr"])
         optimizer.step()
-        theirs.step()
-    assert ours == pytest.approx(expected, abs=1e-12)
-
-
-def test_schedule_by_hand():
-    assert [learning_rate_factor(step, 6, 2) for step in range(8)] == [0, 0.5, 1, 0.75, 0.5, 0.25, 0, 0]
-    assert learning_rate_factor(4, 6, 2, "cosine") == pytest.approx(0.5)
-    assert learning_rate_factor(100, 6, 2, "constant") == 1
-    assert learning_rate_factor(0, 0) == 0
+        schedule.step()
+    return found
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ((0, 10, 0, "square"), "the schedule 'square' is not known: use linear, cosine, constant"),
-        ((0, 10, 11), "warmup_steps must be between 0 and the 10 steps there are, got 11"),
-        ((0, 10, -1), "warmup_steps must be between 0 and the 10 steps there are, got -1"),
-        ((-1, 10), "steps are counted from 0, got -1"),
-    ],
+    ("kind", "after_warmup"),
+    [("linear", [2, 1.5, 1, 0.5, 0]), ("constant", [2] * 5), ("cosine", [2, 1 + 0.5**0.5, 1, 1 - 0.5**0.5, 0])],
 )
-def test_bad_schedules(arguments, message):
-    with pytest.raises(DataError, match=message):
-        learning_rate_factor(*arguments)
+def test_learning_rates_by_hand(kind, after_warmup):
+    assert rates(kind, 2, 6, 7) == pytest.approx([0, 1, *after_warmup], abs=1e-12)
+    assert rates(kind, 0, 4, 5) == pytest.approx(after_warmup, abs=1e-12)
+
+
+def test_warmup_may_take_all_steps():
+    assert rates("linear", 4, 4, 4) == [0, 0.5, 1, 1.5]
+
+
+def test_a_loaded_schedule_continues():
+    optimizer = make_optimizer(Tiny(), 2.0)
+    schedule = make_schedule(optimizer, "linear", 2, 6)
+    for _ in range(3):
+        optimizer.step()
+        schedule.step()
+    again = make_optimizer(Tiny(), 2.0)
+    resumed = make_schedule(again, "linear", 2, 6)
+    again.load_state_dict(optimizer.state_dict())
+    resumed.load_state_dict(schedule.state_dict())
+    again.step()
+    resumed.step()
+    assert again.param_groups[0]["lr"] == pytest.approx(1.0)

@@ -8,7 +8,7 @@ from sbert_core.encoder.heads import Dense, Normalize
 from sbert_core.encoder.model_folder import EncoderParts, read_folder
 from sbert_core.encoder.pooling import POOLING_MODES, Pooling
 from sbert_core.encoder.static_embedding import StaticEmbedding
-from sbert_core.training.model import TrainedEncoder
+from sbert_core.training.trained_encoder import TrainedEncoder
 from tests.tiny_models import ARCHITECTURES, make_transformer
 
 CPU = torch.device("cpu")

@@ -139,5 +139,5 @@ def test_nonsense(kind):
 
 
 def test_labels_are_needed():
-    with pytest.raises(DataError, match=r"BatchHardTriplet learns from labels \(class\)"):
+    with pytest.raises(DataError, match=r"BatchHardTriplet needs labels \(class\)"):
         BatchHardTriplet()([LINE], None)

@@ -17,8 +17,8 @@ from sbert_core.encoder.transformer import Transformer
 _SIZES = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48}
 _POSITIONS = {"max_position_embeddings": 40}
 
-# Architecture -> (configuration, how its tokenizer marks a sentence). Roberta-like models count positions
-# from the padding id, so theirs is not 0.
+# Architecture -> its configuration for a vocabulary of n tokens. RoBERTa-like models number positions from the padding
+# id: theirs is 1, so that a mistake shows.
 _CONFIGS = {
     "bert": lambda n: transformers.BertConfig(vocab_size=n, **_SIZES, **_POSITIONS),
     "roberta": lambda n: transformers.RobertaConfig(vocab_size=n, pad_token_id=1, **_SIZES, **_POSITIONS),
@@ -66,13 +66,14 @@ def make_tokenizer(pad_id: int = 0, lower_case: bool = True) -> PreTrainedTokeni
     )
 
 
-def make_transformer(folder: Path, architecture: str = "bert", lower_case: bool = True) -> Path:
+def make_transformer(folder: Path, architecture: str = "bert", lower_case: bool = True, n_layers: int = 2) -> Path:
     """Writes a plain Hugging Face folder with a random model of this architecture."""
-    config_of = _CONFIGS[architecture]
-    pad_id = config_of(100).pad_token_id or 0
-    tokenizer = make_tokenizer(pad_id, lower_case)
+    make_config = _CONFIGS[architecture]
+    tokenizer = make_tokenizer(make_config(100).pad_token_id or 0, lower_case)
+    config = make_config(len(tokenizer))
+    config.num_hidden_layers = n_layers
     torch.manual_seed(3)
-    model = transformers.AutoModel.from_config(config_of(len(tokenizer)))
+    model = transformers.AutoModel.from_config(config)
     perturb(model)
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
@@ -80,7 +81,7 @@ def make_transformer(folder: Path, architecture: str = "bert", lower_case: bool 
 
 
 def perturb(module: nn.Module) -> None:
-    """Moves every weight away from its initial value: a fresh LayerNorm or bias would hide mistakes."""
+    """Changes every weight: the initial values of a LayerNorm or a bias, 1 and 0, would hide mistakes."""
     with torch.no_grad():
         for parameter in module.parameters():
             parameter.add_(torch.randn_like(parameter) * 0.1)
@@ -102,11 +103,11 @@ def make_classifier(folder: Path, labels: tuple[str, ...] = ("LABEL_0",), archit
     )
     torch.manual_seed(5)
     model = transformers.AutoModelForSequenceClassification.from_config(config)
-    for _ in range(4):  # so far that the scores of two pairs differ clearly
+    for _ in range(4):  # large enough weights that the scores of two pairs differ clearly
         perturb(model)
     model.save_pretrained(folder / "hf")
     tokenizer.save_pretrained(folder / "hf")
-    if architecture in ("bert", "distilbert"):  # the second has no use for types: they must be left out
+    if architecture in ("bert", "distilbert"):  # DistilBERT has no token types: they must not be passed
         names = ["input_ids", "token_type_ids", "attention_mask"]
         edit_json(folder / "hf" / "tokenizer_config.json", lambda config: config.update(model_input_names=names))
     return folder / "hf"

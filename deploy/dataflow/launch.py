@@ -1,7 +1,7 @@
-"""What a flex template's launcher runs: builds the job that the image is for and hands it to Dataflow.
+"""The program of a flex template's launcher: builds the job of the image and submits it to Dataflow.
 
-Dataflow calls it with the template's parameters and its own options, all as `--name=value`, and takes the job that it
-leaves behind. Waiting for that job here would make the launch fail, so nothing is done after it.
+Dataflow calls it with the template's parameters and its own options, all as `--name=value`, and takes the job that was
+submitted. Waiting for that job here would make the launch fail.
 """
 
 import dataclasses
@@ -14,13 +14,13 @@ from pipelines.cli import OPTIONS
 from pipelines.flags import FlagParser, add_flags, parse_flags
 from sbert_core.errors import SbertBeamError
 
-MODEL = "/opt/model"  # where the worker image has its model
+MODEL = "/opt/model"  # the folder of the model in the worker image
 
 
 def make_arguments(options: type, parameters: Sequence[str], worker_image: str) -> list[str]:
-    """The command line that the parameters mean: a template can only say `--overwrite=true`, and never `--overwrite`.
+    """The command line for the parameters of a template, which has `--overwrite=true` instead of `--overwrite`.
 
-    What the image knows is left out where a parameter says something else.
+    The model of the image is the default of --model.
     """
     switches = {f"--{field.name}" for field in dataclasses.fields(options) if "action" in field.metadata["argparse"]}
     arguments = [f"--sdk_container_image={worker_image}", "--sdk_location=container"]
@@ -37,7 +37,7 @@ def make_arguments(options: type, parameters: Sequence[str], worker_image: str) 
 
 
 def main(parameters: Sequence[str]) -> int:
-    """Launches; returns 0 if Dataflow has the job, 2 if it was asked for in a wrong way."""
+    """Submits the job; returns 0 if Dataflow has it, 2 if parameters or input are wrong."""
     job = os.environ["SBERT_BEAM_JOB"]
     options_type = getattr(importlib.import_module(f"pipelines.{job}_options"), OPTIONS[job])
     parser = FlagParser(prog=f"sbert-beam {job}", allow_abbrev=False)

@@ -21,7 +21,7 @@ usage() {
     cat <<TEXT
 usage: flink.sh COMMAND
   start              start the cluster, installing Flink first if need be
-  status             what the cluster says of itself
+  status             shows the state of the cluster
   fetch              fetch the Beam job server, $JAR_NAME
   submit JOB FLAGS   run a job of sbert-beam on the cluster: submit embed --input ... --output ...
   stop               stop the cluster

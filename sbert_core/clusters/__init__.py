@@ -1,1 +1,1 @@
-"""Groups of rows: the algorithms, how rows belong to clusters, and how good a clustering is."""
+"""Clusters of rows: the algorithms, the membership of rows, exemplars, and quality."""

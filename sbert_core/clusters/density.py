@@ -1,4 +1,4 @@
-"""HDBSCAN: clusters of any shape, noise, and how strongly a row belongs; of vectors, or of the neighbour graph."""
+"""HDBSCAN of vectors or of the neighbour graph: clusters of any shape, noise, strengths and outlier scores."""
 
 import dataclasses
 
@@ -6,17 +6,21 @@ import numpy as np
 from scipy import sparse
 from scipy.sparse.csgraph import connected_components, minimum_spanning_tree
 
-from sbert_core.clusters.communities import number_by_size
 from sbert_core.clusters.graph import NeighborGraph
+from sbert_core.clusters.noise import NOISE
 from sbert_core.errors import DataError
+from sbert_core.numbering import number_labels
 
 REDUCED_DIM = 15
-_APART = 2.5  # past any distance of unit vectors: joins parts of the graph that have no edge between them
+MAX_UMAP_DIM = 5
+UNCONNECTED_DISTANCE = 2.5  # above the maximum distance of unit vectors: joins components of the graph
+MIN_EDGE_DISTANCE = 1e-12  # scipy reads a stored 0 as no edge
+EXACT_TREE_CHANGE = 1e-6  # maximum change of a tree that counts as exact
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Dense:
-    """Labels (n,), noise -1; how strongly each row belongs (n,); and how much of an outlier it is (n,)."""
+class DensityClusters:
+    """Labels (n,), noise is -1; strengths (n,) of the membership; and outlier scores (n,), both 0 to 1."""
 
     labels: np.ndarray
     strengths: np.ndarray
@@ -24,7 +28,7 @@ class Dense:
 
 
 def reduce_vectors(vectors: np.ndarray, dim: int = REDUCED_DIM, method: str = "pca", seed: int = 0) -> np.ndarray:
-    """Vectors (n, dim) in few dimensions: density means little in hundreds of them.
+    """Vectors (n, dim) with fewer dimensions: densities hardly differ in hundreds of them.
 
     `method` is "pca", or "umap" if umap-learn is installed (the extra `umap`).
     """
@@ -36,20 +40,20 @@ def reduce_vectors(vectors: np.ndarray, dim: int = REDUCED_DIM, method: str = "p
     if method == "pca":
         return PCA(dim, svd_solver="covariance_eigh").fit_transform(vectors.astype(np.float64))
     if method != "umap":
-        raise DataError(f"vectors are reduced by pca or umap, not by {method!r}")
+        raise DataError(f"reduction is {method!r}: use pca or umap")
     try:
         import umap
     except ImportError as error:
         raise DataError("umap is not installed: pip install 'sbert-beam[umap]', or reduce by pca") from error
-    dim = min(5, dim, len(vectors) - 2)
+    dim = min(MAX_UMAP_DIM, dim, len(vectors) - 2)
     if dim < 1:
         return vectors[:, :1].astype(np.float64)
     model = umap.UMAP(n_components=dim, min_dist=0.0, metric="cosine", random_state=seed, n_jobs=1)
     return model.fit_transform(vectors).astype(np.float64)
 
 
-def find_dense(vectors: np.ndarray, min_size: int = 15, min_samples: int = 5) -> Dense:
-    """Clusters vectors (n, dim) with the hdbscan package, as they are: see `reduce_vectors`."""
+def cluster_dense_vectors(vectors: np.ndarray, min_size: int = 15, min_samples: int = 5) -> DensityClusters:
+    """Clusters vectors (n, dim) with the hdbscan package. For many dimensions, see `reduce_vectors`."""
     import hdbscan
 
     if len(vectors) <= min_samples:
@@ -59,10 +63,11 @@ def find_dense(vectors: np.ndarray, min_size: int = 15, min_samples: int = 5) ->
     return _numbered(model.labels_, model.probabilities_, model.outlier_scores_)
 
 
-def find_dense_in_graph(graph: NeighborGraph, min_size: int = 15, min_samples: int = 5) -> Dense:
-    """Clusters the rows of a neighbour graph: HDBSCAN of all pairs, if the spanning tree runs along the graph.
+def cluster_dense_graph(graph: NeighborGraph, min_size: int = 15, min_samples: int = 5) -> DensityClusters:
+    """Clusters the rows of a neighbour graph.
 
-    It does where the graph has enough neighbours; see `tree_change`.
+    The result is that of HDBSCAN on all pairs if the graph has enough neighbours to hold the minimum spanning tree;
+    see `has_exact_tree`.
     """
     from hdbscan._hdbscan_linkage import label
     from hdbscan._hdbscan_tree import compute_stability, condense_tree, get_clusters, outlier_scores
@@ -76,31 +81,39 @@ def find_dense_in_graph(graph: NeighborGraph, min_size: int = 15, min_samples: i
 
 
 def spanning_tree(graph: NeighborGraph, min_samples: int = 5) -> np.ndarray:
-    """The lightest tree (n - 1, 3) of mutual reachability along the graph: row, row, distance, lightest first."""
+    """The minimum spanning tree (n - 1, 3) of mutual reachability along the graph: row, row, distance, sorted by it.
+
+    Components of the graph are joined at `UNCONNECTED_DISTANCE`.
+    """
     if graph.k < min_samples:
         raise DataError(f"min_samples {min_samples} needs a graph of as many neighbours, this one has {graph.k}")
-    last = graph.scores[:, min_samples - 1]
-    core = np.where(np.isnan(last) | (graph.indices[:, min_samples - 1] < 0), _APART, _distances(last))
+    last_scores = graph.scores[:, min_samples - 1]
+    has_core = ~np.isnan(last_scores) & (graph.indices[:, min_samples - 1] >= 0)
+    core_distances = np.where(has_core, _distances(last_scores), UNCONNECTED_DISTANCE)
     low, high, scores = graph.edges()
-    reach = np.maximum(_distances(scores), np.maximum(core[low], core[high]))
-    size = (len(graph), len(graph))
-    # A distance of 0 would be no edge at all.
-    weighted = sparse.csr_array(sparse.coo_array((np.maximum(reach, 1e-12), (low, high)), shape=size))
-    tree = minimum_spanning_tree(weighted).tocoo()
-    count, part = connected_components(weighted, directed=False)
-    first = np.unique(part, return_index=True)[1]
-    rows = np.concatenate([tree.row, np.full(count - 1, first[0])])
-    others = np.concatenate([tree.col, first[1:]])
-    weights = np.concatenate([tree.data, np.full(count - 1, _APART)])
-    order = np.lexsort((others, rows, weights))
-    return np.stack([rows[order], others[order], weights[order]], axis=1).astype(np.float64)
+    reachability = np.maximum(_distances(scores), np.maximum(core_distances[low], core_distances[high]))
+    weights = np.maximum(reachability, MIN_EDGE_DISTANCE)
+    matrix = sparse.csr_array(sparse.coo_array((weights, (low, high)), shape=(len(graph), len(graph))))
+    tree = minimum_spanning_tree(matrix).tocoo()
+    n_components, component = connected_components(matrix, directed=False)
+    first_rows = np.unique(component, return_index=True)[1]
+    rows = np.concatenate([tree.row, np.full(n_components - 1, first_rows[0])])
+    others = np.concatenate([tree.col, first_rows[1:]])
+    distances = np.concatenate([tree.data, np.full(n_components - 1, UNCONNECTED_DISTANCE)])
+    order = np.lexsort((others, rows, distances))
+    return np.stack([rows[order], others[order], distances[order]], axis=1).astype(np.float64)
 
 
 def tree_change(graph: NeighborGraph, min_samples: int = 5) -> float:
-    """By what share the tree is lighter than that of half the neighbours: near 0, more would change nothing."""
+    """By what share the tree is lighter than the tree of half the neighbours; near 0, more would not change it."""
     half = max(graph.k // 2, min_samples)
     weights = [spanning_tree(each, min_samples)[:, 2].sum() for each in (graph.nearest(half), graph)]
     return float(1 - weights[1] / weights[0]) if weights[0] > 0 else 0.0
+
+
+def has_exact_tree(graph: NeighborGraph, min_samples: int) -> bool:
+    """Whether more neighbours would not change the tree; half of them must be enough to build one."""
+    return graph.complete or (graph.k >= 2 * min_samples and tree_change(graph, min_samples) <= EXACT_TREE_CHANGE)
 
 
 def _distances(scores: np.ndarray) -> np.ndarray:
@@ -108,9 +121,9 @@ def _distances(scores: np.ndarray) -> np.ndarray:
     return np.sqrt(np.maximum(2 - 2 * scores.astype(np.float64), 0))
 
 
-def _all_noise(rows: int) -> Dense:
-    return Dense(np.full(rows, -1), np.zeros(rows), np.zeros(rows))
+def _all_noise(rows: int) -> DensityClusters:
+    return DensityClusters(np.full(rows, NOISE), np.zeros(rows), np.zeros(rows))
 
 
-def _numbered(labels: np.ndarray, strengths: np.ndarray, outliers: np.ndarray) -> Dense:
-    return Dense(number_by_size(labels), np.asarray(strengths), np.nan_to_num(np.asarray(outliers)))
+def _numbered(labels: np.ndarray, strengths: np.ndarray, outlier_scores: np.ndarray) -> DensityClusters:
+    return DensityClusters(number_labels(labels), np.asarray(strengths), np.nan_to_num(np.asarray(outlier_scores)))

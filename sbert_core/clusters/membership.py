@@ -1,22 +1,22 @@
-"""How rows relate to their clusters: how strongly they belong, and how clusters lie to each other."""
+"""How strongly rows belong to their clusters, and how clusters relate to each other."""
 
 import numpy as np
 
-from sbert_core.clusters.communities import NOISE
 from sbert_core.clusters.graph import NeighborGraph
+from sbert_core.clusters.noise import NOISE
 
 
 def strength_in_graph(graph: NeighborGraph, labels: np.ndarray) -> np.ndarray:
     """The share (n,) of each row's neighbours, weighted by cosine, that are in its cluster; 0 for noise."""
     weights = np.where(graph.indices >= 0, np.maximum(np.nan_to_num(graph.scores), 0), 0)
-    inside = labels[np.maximum(graph.indices, 0)] == labels[:, None]
+    is_same = labels[np.maximum(graph.indices, 0)] == labels[:, None]
     total = weights.sum(axis=1)
-    shares = np.divide((weights * inside).sum(axis=1), total, out=np.ones(len(graph)), where=total > 0)
+    shares = np.divide((weights * is_same).sum(axis=1), total, out=np.ones(len(graph)), where=total > 0)
     return np.where(labels == NOISE, 0, shares).astype(np.float32)
 
 
 def strength_by_centers(scores: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """How much nearer (n,) each row is to its own centre than to the next: 0 if not at all, 1 if it is its centre.
+    """How much nearer (n,) each row is to its own centre than to the next one: 0 if not at all, 1 on its centre.
 
     `scores` (n, clusters) are the cosines to all centres.
     """
@@ -26,13 +26,13 @@ def strength_by_centers(scores: np.ndarray, labels: np.ndarray) -> np.ndarray:
         return np.where(labels == NOISE, 0, np.clip(own, 0, 1)).astype(np.float32)
     others = scores.copy()
     others[rows, np.maximum(labels, 0)] = -np.inf
-    away = 1 - others.max(axis=1)
-    nearer = np.clip(1 - np.divide(1 - own, away, out=np.zeros_like(own), where=away > 0), 0, 1)
-    return np.where(labels == NOISE, 0, nearer).astype(np.float32)
+    other_distance = 1 - others.max(axis=1)
+    ratio = np.divide(1 - own, other_distance, out=np.zeros_like(own), where=other_distance > 0)
+    return np.where(labels == NOISE, 0, np.clip(1 - ratio, 0, 1)).astype(np.float32)
 
 
 def nearest_centers(centers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """For each unit centre the number of the nearest other one (-1 if there is none), and its cosine."""
+    """For each unit centre (k, dim) the number (k,) of the nearest other one, -1 if there is none, and its cosine."""
     if len(centers) < 2:
         return np.full(len(centers), NOISE), np.full(len(centers), np.nan)
     scores = centers @ centers.T
@@ -42,9 +42,9 @@ def nearest_centers(centers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def link_centers(centers: np.ndarray) -> list[list[float]]:
-    """The hierarchy of clusters: which two are joined at which cosine distance, and how many they then are.
+    """The hierarchy of clusters: for each join the two that are joined, their cosine distance, and the new size.
 
-    As of scipy's `linkage` (average): joins number on behind the clusters.
+    As of scipy's `linkage` (average): the joins are numbered after the clusters.
     """
     from scipy.cluster.hierarchy import linkage
 

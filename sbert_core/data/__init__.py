@@ -1,1 +1,1 @@
-"""What is read and written: schemas, manifests, file formats, tables and examples."""
+"""Data on disk: schemas, manifests, file formats, datasets, tables and training examples."""

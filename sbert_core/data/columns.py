@@ -1,7 +1,8 @@
-"""Which types the columns of a corpus may have, and the one form in which ids are compared and shown."""
+"""The column types that a corpus may have, and the form in which ids are compared and shown."""
 
 import io
 from collections import Counter
+from collections.abc import Sequence
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -12,7 +13,7 @@ _types = pa.types
 
 
 def plain_type(kind: pa.DataType) -> pa.DataType:
-    """A type without views, which hold the same values in a layout that Arrow cannot filter or sort yet."""
+    """The type without views (`string_view` ...): same values, in a layout that Arrow can filter and sort."""
     if _types.is_string_view(kind):
         return pa.string()
     if _types.is_binary_view(kind):
@@ -53,11 +54,24 @@ def plain_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
+def check_has_columns(path: str, names: Sequence[str], wanted: Sequence[str], hint: str = "") -> None:
+    """Checks that a file has each of the wanted columns, and only once."""
+    missing = next((column for column in wanted if column not in names), None)
+    if missing is not None:
+        raise DataError(f"{path} has no column {missing!r}; it has: {', '.join(names) or 'none'}{hint}")
+    repeated = next((column for column in wanted if names.count(column) > 1), None)
+    if repeated is not None:
+        raise DataError(f"{path} has two columns {repeated!r}: rename one of them")
+
+
 def check_columns(path: str, schema: pa.Schema, text_column: str, id_column: str) -> None:
-    """Refuses columns that the job cannot encode, tell rows apart by, or write again; the id may be missing."""
-    twice = [name for name, times in Counter(schema.names).items() if times > 1]
-    if twice:
-        raise DataError(f"{path} has two columns {twice[0]!r}: rename one of them")
+    """Checks that the job can encode the text column, identify rows by the id column, and write all columns.
+
+    The id column may be missing.
+    """
+    repeated = [name for name, times in Counter(schema.names).items() if times > 1]
+    if repeated:
+        raise DataError(f"{path} has two columns {repeated[0]!r}: rename one of them")
     kind = schema.field(text_column).type
     kind = kind.value_type if _types.is_dictionary(kind) else kind
     if not _is_text(kind):
@@ -65,15 +79,15 @@ def check_columns(path: str, schema: pa.Schema, text_column: str, id_column: str
         raise DataError(f"{path}: column {text_column!r} is {kind}, expected text{hint}. See --text_column")
     if id_column in schema.names and not is_id_type(schema.field(id_column).type):
         raise DataError(
-            f"{path}: column {id_column!r} is {schema.field(id_column).type}, which cannot name rows: expected text, "
-            "integers, decimals, dates, times, binary or UUIDs. See --id_column"
+            f"{path}: column {id_column!r} is {schema.field(id_column).type}, which cannot identify rows: expected "
+            "text, integers, decimals, dates, times, binary or UUIDs. See --id_column"
         )
     for field in schema:
         try:
             pq.write_metadata(pa.schema([field]), io.BytesIO())
         except pa.ArrowException as error:
             raise DataError(
-                f"{path}: column {field.name!r} is {field.type}, which Parquet cannot hold: leave it out"
+                f"{path}: column {field.name!r} is {field.type}, which Parquet cannot store: remove it"
             ) from error
 
 
@@ -91,7 +105,7 @@ def _is_binary(kind: pa.DataType) -> bool:
 
 
 def is_id_type(kind: pa.DataType) -> bool:
-    """Whether values of a type can name rows: they are equal or not, and can be sorted. Floats are not: 0.1 + 0.2."""
+    """Whether values of a type can identify rows: they compare exactly and can be sorted. Floats do not: 0.1 + 0.2."""
     if _types.is_dictionary(kind):
         kind = kind.value_type
     if isinstance(kind, pa.UuidType):
@@ -119,7 +133,7 @@ def comparable_ids(ids: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArra
 
 
 def ids_as_text(ids: pa.Array) -> pa.Array:
-    """Ids as strings, different ones for different ids: binary ones in hexadecimal, UUIDs in their usual form."""
+    """Ids as strings, distinct for distinct ids: binary as hexadecimal, UUIDs in their usual form."""
     kind = ids.type
     if isinstance(kind, pa.UuidType):
         return pa.array([None if each is None else str(each) for each in ids.to_pylist()], pa.string())

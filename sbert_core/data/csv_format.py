@@ -1,67 +1,64 @@
-"""CSV and TSV files: a line of names, then rows, all of it text.
+"""CSV and TSV files: a line of column names, then rows; every cell is text.
 
-Arrow parses them, many times faster than Python's `csv`, but it is silent about a quote that is never closed. So a
-row is added after the end of the file: if it does not come out as a row, a cell has swallowed it.
+Arrow parses them many times faster than Python's `csv`, but does not report a quote that is never closed. So a
+sentinel row is added after the end of the file: if it is not parsed as a row, an open quote has swallowed it.
 """
 
 import csv
 import io
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import BinaryIO
 
 import pyarrow as pa
 import pyarrow.csv
 
-from sbert_core.data.text_stream import BadFileError, TextFormat, utf8_stream
+from sbert_core.data.text_stream import BadFileError, OpenStream, TextFormat, utf8_stream
 
 BLOCK_BYTES = 1 << 20
 
-_LARGEST_BLOCK_BYTES = 1 << 29
-_BLOCK_GROWTH = 8
-_LARGEST_COLUMNS = 2000
-# The one way to learn that a row, or the line of names, is longer than a block.
-_LONG_ROW = ("straddling object", "Empty CSV file or block")
-_END = "end-of-file-3f0c6a5e9b"
-_ALL_TEXT = {f"f{number}": pa.string() for number in range(_LARGEST_COLUMNS)}
-
-OpenStream = Callable[[], BinaryIO]
+_MAX_BLOCK_BYTES = 1 << 29
+_BLOCK_GROWTH_FACTOR = 8
+_MAX_COLUMNS = 2000
+# Arrow reports a row, or a line of names, that is longer than a block only by these messages.
+_LONG_ROW_MESSAGES = ("straddling object", "Empty CSV file or block")
+_SENTINEL = "end-of-file-3f0c6a5e9b"
+_ALL_COLUMNS_TEXT = {f"f{number}": pa.string() for number in range(_MAX_COLUMNS)}
 
 
 def read_csv(
     open_stream: OpenStream, text_format: TextFormat, *, tabs: bool = False, block_bytes: int = BLOCK_BYTES
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of a file in batches; nothing if the file is empty, one batch without rows if it has only names.
+    """The rows of a file in batches; no batch if the file is empty, one batch without rows if it has only names.
 
     Every column is text: guessing types would turn the id 007 into 7. An empty cell is an empty string, never null.
-    Quoted cells may hold delimiters, line breaks and doubled quotes. Files of tabs have no quotes: a quotation mark
-    is a character there like any other. Blank lines are skipped; a row with more or fewer cells than there are names
-    is an error.
+    Quoted cells may contain delimiters, line breaks and doubled quotes. Files with tabs have no quoting: a quotation
+    mark is an ordinary character there. Blank lines are skipped; a row with more or fewer cells than there are names
+    is an error. If a row is longer than a block, the file is read again with larger blocks.
     """
-    done = 0
+    rows_given = 0
     while True:
         try:
             position = 0
-            for batch in _Reading(open_stream, text_format, tabs, block_bytes).batches():
-                fresh = batch.slice(max(done - position, 0))
+            for batch in _CsvPass(open_stream, text_format, tabs, block_bytes).batches():
+                new_rows = batch.slice(max(rows_given - position, 0))
                 position += len(batch)
-                if len(fresh) or not done:
-                    yield fresh
-                done = max(done, position)
+                if len(new_rows) or not rows_given:
+                    yield new_rows
+                rows_given = max(rows_given, position)
             return
         except pa.ArrowInvalid as error:
-            if not any(sign in str(error) for sign in _LONG_ROW):
+            if not any(message in str(error) for message in _LONG_ROW_MESSAGES):
                 raise BadFileError(_diagnose(open_stream, text_format, tabs) or str(error)) from error
-            if block_bytes >= _LARGEST_BLOCK_BYTES:
+            if block_bytes >= _MAX_BLOCK_BYTES:
                 raise BadFileError(f"a row is longer than {block_bytes >> 20} MB: is a quote not closed?") from error
-            block_bytes *= _BLOCK_GROWTH
+            block_bytes *= _BLOCK_GROWTH_FACTOR
 
 
 def _delimiter(text_format: TextFormat, tabs: bool) -> str:
     return "\t" if tabs else text_format.csv_delimiter
 
 
-class _Reading:
+class _CsvPass:
     """One pass over a file with blocks of one size."""
 
     def __init__(self, open_stream: OpenStream, text_format: TextFormat, tabs: bool, block_bytes: int) -> None:
@@ -69,7 +66,7 @@ class _Reading:
         self._text_format = text_format
         self._tabs = tabs
         self._block_bytes = block_bytes
-        self._ended = False
+        self._found_sentinel = False
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         delimiter = _delimiter(self._text_format, self._tabs)
@@ -77,48 +74,48 @@ class _Reading:
             delimiter=delimiter,
             quote_char=False if self._tabs else '"',
             newlines_in_values=not self._tabs,
-            invalid_row_handler=self._meet_invalid_row,
+            invalid_row_handler=self._handle_invalid_row,
         )
         read = pa.csv.ReadOptions(block_size=self._block_bytes, autogenerate_column_names=True)
-        convert = pa.csv.ConvertOptions(column_types=_ALL_TEXT)
-        tail = f"\n{_END}{delimiter}{_END}\n".encode()
+        convert = pa.csv.ConvertOptions(column_types=_ALL_COLUMNS_TEXT)
+        tail = f"\n{_SENTINEL}{delimiter}{_SENTINEL}\n".encode()
         names: list[str] = []
         with (
             self._open_stream() as file,
             utf8_stream(file, self._text_format, tail) as stream,
-            pa.csv.open_csv(_WholeBreaks(stream), read, parse, convert) as reader,  # reads ahead: closed first
+            pa.csv.open_csv(_UnsplitLineBreaks(stream), read, parse, convert) as reader,  # reads ahead: closed first
         ):
             for batch in reader:
-                rows = self._without_end(batch)
+                rows = self._without_sentinel(batch)
                 if not names and len(rows):
                     names = [column[0].as_py() for column in rows.columns]
-                    if len(names) > _LARGEST_COLUMNS:
-                        raise BadFileError(f"it has {len(names)} columns, more than {_LARGEST_COLUMNS}")
+                    if len(names) > _MAX_COLUMNS:
+                        raise BadFileError(f"it has {len(names)} columns, more than {_MAX_COLUMNS}")
                     rows = rows.slice(1)
                     yield pa.RecordBatch.from_arrays(rows.columns, names)
                 elif len(rows):
                     yield pa.RecordBatch.from_arrays(rows.columns, names)
-        if not self._ended:
+        if not self._found_sentinel:
             raise BadFileError("a quoted cell is not closed at the end of the file")
 
-    def _meet_invalid_row(self, row: pa.csv.InvalidRow) -> str:
-        if row.text.startswith(_END):
-            self._ended = True
+    def _handle_invalid_row(self, row: pa.csv.InvalidRow) -> str:
+        if row.text.startswith(_SENTINEL):
+            self._found_sentinel = True
             return "skip"
         return "error"
 
-    def _without_end(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Drops our own last row, which is a valid one in a file of two columns."""
-        if len(batch) and batch.num_columns == 2 and batch.column(0)[-1].as_py() == _END:
-            self._ended = True
+    def _without_sentinel(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Drops the sentinel, which is a valid row in a file of two columns."""
+        if len(batch) and batch.num_columns == 2 and batch.column(0)[-1].as_py() == _SENTINEL:
+            self._found_sentinel = True
             return batch.slice(0, len(batch) - 1)
         return batch
 
 
-class _WholeBreaks(io.RawIOBase):
+class _UnsplitLineBreaks(io.RawIOBase):
     """Reads blocks that never end between the two characters of a line break.
 
-    Arrow drops a line feed at the start of a block if the block before ended in a carriage return, also in a cell.
+    Arrow drops a line feed at the start of a block if the previous block ended with a carriage return, even in a cell.
     """
 
     def __init__(self, stream: io.BufferedReader) -> None:
@@ -138,7 +135,7 @@ class _WholeBreaks(io.RawIOBase):
 
 
 def _diagnose(open_stream: OpenStream, text_format: TextFormat, tabs: bool) -> str | None:
-    """Finds the first bad row once more, slowly: Arrow does not say where it is."""
+    """Describes the first bad row. Arrow does not report where it is, so Python's slower `csv` looks for it."""
     with open_stream() as file, utf8_stream(file, text_format) as stream, _long_cells():
         lines = io.TextIOWrapper(stream, "utf-8", errors="surrogateescape", newline="")
         delimiter = _delimiter(text_format, tabs)
@@ -169,7 +166,7 @@ def _is_utf8(row: list[str]) -> bool:
 
 @contextmanager
 def _long_cells() -> Iterator[None]:
-    limit = csv.field_size_limit(_LARGEST_BLOCK_BYTES)
+    limit = csv.field_size_limit(_MAX_BLOCK_BYTES)
     try:
         yield
     finally:

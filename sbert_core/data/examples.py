@@ -1,4 +1,4 @@
-"""What a model learns from: rows of texts, perhaps with a label."""
+"""Training and evaluation examples: rows of texts, with or without a label."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -28,13 +28,13 @@ _TRUTH = {"0": 0, "1": 1, "false": 0, "true": 1}
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Examples:
-    """Rows to learn from: text columns of equal length and, perhaps, a label per row."""
+    """Text columns of equal length, with or without a label per row."""
 
     texts: tuple[list[str], ...]  # one list per text column
     labels: np.ndarray | None = None  # (n,) int64 classes, (n,) float32 scores, or (n, dim) float32 vectors
-    classes: tuple[str, ...] = ()  # the names of the classes that labels number
+    classes: tuple[str, ...] = ()  # the name of each class; labels are indices into it
     name: str = "data"  # where they come from, for messages
-    left_out: dict[str, int] = dataclasses.field(default_factory=dict)  # rows of the data that are not here, by reason
+    left_out: dict[str, int] = dataclasses.field(default_factory=dict)  # rows of the data that were dropped, by reason
 
     def __post_init__(self) -> None:
         lengths = [len(column) for column in self.texts]
@@ -67,22 +67,22 @@ def read_examples(
     classes: Sequence[str] = (),
     seed: int = 0,
 ) -> Examples:
-    """Reads rows to learn from, and refuses what cannot be learned from.
+    """Reads examples; a missing text or an invalid label is an error that names the row.
 
     Args:
-        path: a Parquet, JSONL, TSV or CSV file, a folder or a glob of them (see `read_table`).
-        columns: the text columns, in the order the objective wants. Without any, the first of these that are there:
+        path: a file, a folder or a glob of any format that `read_table` reads.
+        columns: the text columns, in the order of the objective. By default the first of these that the file has:
             anchor and positive; query and positive (both with every column whose name begins with negative);
             query and passage; sentence1 and sentence2; premise and hypothesis; text_a and text_b; text; sentence.
-        label: the column of labels, needed unless `kind` is none.
-        kind: what labels are. `class`: text or whole numbers, given as numbers of the sorted `classes`; `binary`: 0 and
-            1, or false and true; `score`: numbers from -1 to 1, or from `label_range` scaled to 0 to 1; `margin`: any
-            finite numbers; `vector`: lists of numbers of one length.
+        label: the column of labels; required unless `kind` is none.
+        kind: the kind of the labels. `class`: text or integers, returned as indices into the sorted `classes`;
+            `binary`: 0 and 1, or false and true; `score`: numbers from -1 to 1, or from `label_range`, which is scaled
+            to 0 to 1; `margin`: any finite numbers; `vector`: lists of numbers of one length.
         where: keeps the rows whose column has this value, or one of these values.
-        limit: takes a random sample of so many rows, in the order of the file, if there are more.
-        label_range: the lowest and the highest score there can be.
-        classes: the classes there are, in the order to number them: those of the training data for other data.
-        seed: of the sample.
+        limit: keeps a random sample of at most this many rows, in the order of the file.
+        label_range: the minimum and the maximum score.
+        classes: all classes in the order of their indices, for data that must be numbered like the training data.
+        seed: the seed of the sample.
     """
     if kind not in get_args(LabelKind):
         raise DataError(f"there is no kind of label {kind!r}: use {', '.join(get_args(LabelKind))}")
@@ -97,8 +97,8 @@ def read_examples(
     table = read_table(path, list(dict.fromkeys([*texts, *([label] if label else []), *conditions])))
     rows = np.flatnonzero(_matching(table, conditions))
     if not len(rows):
-        told = " and ".join(f"{name} = {' or '.join(map(str, wanted))}" for name, wanted in conditions.items())
-        raise DataError(f"{path} has no rows" + (f" with {told}: it has {len(table)} others" if len(table) else ""))
+        shown = " and ".join(f"{name} = {' or '.join(map(str, wanted))}" for name, wanted in conditions.items())
+        raise DataError(f"{path} has no rows" + (f" with {shown}: it has {len(table)} others" if len(table) else ""))
     read = [read_texts(table, name, rows) for name in texts]
     labels, names = None, tuple[str, ...]()
     if label:
@@ -127,16 +127,16 @@ def _listed(wanted: Any) -> list[Any]:
 
 
 def _matching(table: Table, conditions: Mapping[str, list[Any]]) -> np.ndarray:
-    """Which rows (n,) meet all conditions."""
-    keep = np.ones(len(table), bool)
+    """A mask (n,) of the rows that meet all conditions."""
+    is_matching = np.ones(len(table), bool)
     for name, wanted in conditions.items():
         column = table.columns[name]
         try:
             values = pa.array([str(value) for value in wanted]).cast(column.type)
         except pa.ArrowException as error:
             raise DataError(f"{table.files[0]}: column {name!r} holds {column.type}, not {wanted}: {error}") from error
-        keep &= pc.is_in(column, value_set=values).to_numpy(zero_copy_only=False)
-    return keep
+        is_matching &= pc.is_in(column, value_set=values).to_numpy(zero_copy_only=False)
+    return is_matching
 
 
 def _refuse(table: Table, row: int, name: str, expected: str) -> DataError:
@@ -145,7 +145,7 @@ def _refuse(table: Table, row: int, name: str, expected: str) -> DataError:
 
 
 def read_texts(table: Table, name: str, rows: np.ndarray) -> list[str]:
-    """The texts of some rows of a column; one that is missing or blank is an error."""
+    """The texts of a column at these rows; a text that is missing or blank is an error."""
     chosen = table.columns[name].take(pa.array(rows))
     if len(rows) and not (pa.types.is_string(chosen.type) or pa.types.is_large_string(chosen.type)):
         raise _refuse(table, int(rows[0]), name, "text")
@@ -158,7 +158,7 @@ def read_texts(table: Table, name: str, rows: np.ndarray) -> list[str]:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class _Labels:
-    """A column of labels, to be read as one kind or another."""
+    """A column of labels, converted to one of the kinds."""
 
     table: Table
     name: str
@@ -181,15 +181,15 @@ class _Labels:
             case _:
                 return self._scores(column, kind), ()
 
-    def _check(self, good: Any, expected: str) -> None:
-        bad = np.flatnonzero(~np.asarray(good, bool))
+    def _check(self, is_valid: Any, expected: str) -> None:
+        bad = np.flatnonzero(~np.asarray(is_valid, bool))
         if len(bad):
             raise _refuse(self.table, int(self.rows[bad[0]]), self.name, expected)
 
     def _numbered(self, column: pa.ChunkedArray) -> tuple[np.ndarray, tuple[str, ...]]:
         values = column.to_pylist()
-        good = [bool(value.strip()) if isinstance(value, str) else isinstance(value, int) for value in values]
-        self._check(good, "a class: text or a whole number")
+        is_class = [bool(value.strip()) if isinstance(value, str) else isinstance(value, int) for value in values]
+        self._check(is_class, "a class: text or a whole number")
         found = [str(value) for value in values]
         names = self.classes or _sorted_names(set(found))
         numbers = {name: number for number, name in enumerate(names)}
@@ -202,7 +202,7 @@ class _Labels:
         if kind == "margin":
             return numbers.astype(np.float32)
         low, high = self.range or (-1, 1)
-        hint = "" if self.range else "; for others give label_range, as (0, 5)"
+        hint = "" if self.range else "; for other scores set label_range, such as (0, 5)"
         self._check((numbers >= low) & (numbers <= high), f"a score from {low:g} to {high:g}{hint}")
         return ((numbers - low) / (high - low) if self.range else numbers).astype(np.float32)
 
@@ -213,14 +213,14 @@ class _Labels:
             raise _refuse(self.table, int(self.rows[0]), self.name, "a list of numbers")
         lengths = pc.list_value_length(column).to_numpy()
         self._check((lengths == lengths[0]) & (lengths > 0), f"a vector of {max(lengths[0], 1)} numbers")
-        # Nulls become nan, and are refused with it.
+        # Nulls become nan, which the next check refuses.
         vectors = pc.list_flatten(column).to_numpy().astype(np.float32).reshape(len(column), -1)
         self._check(np.isfinite(vectors).all(axis=1), "a vector of finite numbers")
         return vectors
 
 
 def _plain(value: Any) -> str:
-    """Truth as text: 1.0 is 1, True is true."""
+    """A binary label as text: 1.0 is "1", True is "true"."""
     return str(int(value) if isinstance(value, float) and value.is_integer() else value).strip().casefold()
 
 
@@ -232,7 +232,7 @@ def _number(value: Any) -> float:
 
 
 def _sorted_names(found: set[str]) -> tuple[str, ...]:
-    """Numbers by size, other names by alphabet."""
+    """Names in numeric order if all are integers, else in alphabetic order."""
     try:
         return tuple(sorted(found, key=int))
     except ValueError:

@@ -1,33 +1,31 @@
 """JSON files: an object on each line, or one array of objects.
 
-Arrow infers the types of a stream from its first block, and takes a text that looks like a time for one. So a file is
-looked through as a whole first; then its types are known, and every slice of it is read with them.
+Arrow infers the types of a stream from its first block, and converts texts that look like times. So a file is
+inspected to its end first, and every slice of it is then read with the types that were found.
 """
 
 import json
 import re
-from collections.abc import Callable, Iterator
-from typing import BinaryIO, NamedTuple
+from collections.abc import Iterator
+from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.json
 
-from sbert_core.data.text_stream import BadFileError, TextFormat, utf8_stream
+from sbert_core.data.text_stream import BadFileError, OpenStream, TextFormat, utf8_stream
 
 CHUNK_BYTES = 1 << 22
 
-OpenStream = Callable[[], BinaryIO]
-
 
 class _Chunk(NamedTuple):
-    content: bytes  # whole lines
+    content: bytes  # complete lines
     first_line: int
 
 
 def inspect_json(
     open_stream: OpenStream, text_format: TextFormat, chunk_bytes: int = CHUNK_BYTES
 ) -> tuple[pa.Schema, int]:
-    """The columns of a file, with types that hold all its values, and the number of its rows."""
+    """The columns of a file, with types that fit all its values, and the number of its rows."""
     schema, rows = pa.schema([]), 0
     for chunk in _read_chunks(open_stream, text_format, chunk_bytes):
         found = _parse(chunk, None).schema
@@ -75,9 +73,9 @@ def _lines_of_array(content: bytes) -> _Chunk:
         raise BadFileError(f"line {line} is not valid UTF-8: see --encoding") from error
     except ValueError as error:
         raise BadFileError(f"it begins as an array, but is not valid JSON: {error}") from error
-    odd = next((number for number, row in enumerate(rows) if not isinstance(row, dict)), None)
-    if odd is not None:
-        raise BadFileError(f"element {odd} of the array is no object: expected one with a value per column")
+    invalid = next((number for number, row in enumerate(rows) if not isinstance(row, dict)), None)
+    if invalid is not None:
+        raise BadFileError(f"element {invalid} of the array is not an object: expected one with a value per column")
     return _Chunk("".join(json.dumps(row) + "\n" for row in rows).encode(), 1)
 
 
@@ -107,7 +105,7 @@ def _parse(chunk: _Chunk, schema: pa.Schema | None) -> pa.Table:
 
 
 def _place(message: str, chunk: _Chunk) -> str:
-    """An error of Arrow with the line in the file instead of the row in the chunk."""
+    """A message of Arrow with the line in the file instead of the row in the chunk."""
     found = re.search(r",? in row (\d+)", message)
     message = re.sub(r"^JSON parse error: |,? in row \d+", "", message)
     if not found:
@@ -120,19 +118,19 @@ def _place(message: str, chunk: _Chunk) -> str:
 def _conflict(schema: pa.Schema, found: pa.Schema, chunk: _Chunk) -> str:
     for field in found:
         if field.name in schema.names:
-            known = schema.field(field.name)
+            previous = schema.field(field.name)
             try:
-                pa.unify_schemas([pa.schema([known]), pa.schema([field])], promote_options="permissive")
+                pa.unify_schemas([pa.schema([previous]), pa.schema([field])], promote_options="permissive")
             except pa.ArrowException:
                 return (
-                    f"column {field.name!r} is {known.type} before line {chunk.first_line} and {field.type} somewhere "
-                    "after it: expected one type"
+                    f"column {field.name!r} is {previous.type} before line {chunk.first_line} and {field.type} "
+                    "somewhere after it: expected one type"
                 )
     return f"its columns change after line {chunk.first_line}"
 
 
 def _without_times(kind: pa.DataType) -> pa.DataType:
-    """A type with texts where Arrow takes them for times: it would write them in another form."""
+    """The type with text in place of times that Arrow has inferred: it would write them in another form."""
     if pa.types.is_timestamp(kind):
         return pa.string()
     if pa.types.is_struct(kind):

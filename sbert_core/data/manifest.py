@@ -1,7 +1,7 @@
-"""The manifest of a dataset: what it is, what it was made of, and which parts it has.
+"""The manifest of a dataset: its kind, its input, its settings and its parts.
 
 A dataset is a folder of Parquet parts and a `_manifest.json` that is written last. Readers follow the manifest, never
-a listing: a part that it does not name does not belong to the dataset.
+a listing: a file that it does not list is not part of the dataset.
 """
 
 import dataclasses
@@ -18,40 +18,40 @@ from sbert_core.errors import DataError, FormatWarning
 
 MANIFEST = "_manifest.json"
 FORMAT = 2
-"""Version of the layout that this release writes. It reads 1 too, which has neither sizes nor a digest of its own."""
+"""The version that this release writes. It also reads version 1, which has no sizes and no digest."""
 
 _PART_NAME = re.compile(r".+-\d{10}-[0-9a-f]{12}\.parquet")
 _OLD_PART_NAME = re.compile(r".+-[0-9a-f]{8}-\d{10}\.parquet")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
-_MAX_LABEL_BYTES = 100  # file systems allow names of 255
+_MAX_LABEL_BYTES = 100  # file systems allow file names of 255 bytes
 
 
 def part_label(text: str) -> str:
-    """A text as the names of parts can hold it."""
+    """A text with only the characters that names of parts may have."""
     return re.sub(r"[^\w.-]+", "_", text).encode()[-_MAX_LABEL_BYTES:].decode(errors="ignore")
 
 
 def part_name(label: str, number: int, version: str) -> str:
-    """The name of a part: what it is of, its first row or number, and a hash of all that decides its content.
+    """The name of a part: a label, its first row or number, and a hash of everything that determines its content.
 
-    A part whose content would differ has another name: a new part never replaces one that readers may be reading.
+    Parts of different content have different names: a new part never replaces one that readers may be reading.
     """
     return f"{part_label(label)}-{number:010d}-{version[:12]}.parquet"
 
 
 def part_key(name: str) -> tuple[str, int] | None:
-    """What a part is of and its number, whatever its content; None if it is not the name of a part."""
+    """The label and the number in the name of a part; None if it is not the name of a part."""
     label, _, rest = name.rpartition("-")[0].rpartition("-")
     return (label, int(rest)) if _PART_NAME.fullmatch(name) else None
 
 
 def is_part_name(name: str) -> bool:
-    """Whether a job has given a file this name, in this format or the one before."""
+    """Whether a file name is that of a part, in this format or the previous one."""
     return bool(_PART_NAME.fullmatch(name) or _OLD_PART_NAME.fullmatch(name))
 
 
 def digest_of(*content: Any) -> str:
-    """A SHA-256 of values that JSON can hold, the same in every process."""
+    """The SHA-256 of values that JSON can represent, the same in every process."""
     return hashlib.sha256(json.dumps(content, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
@@ -71,7 +71,7 @@ class Part:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class InputRows:
-    """An input file that a dataset was made of."""
+    """An input file of a dataset."""
 
     name: str
     rows: int
@@ -79,7 +79,7 @@ class InputRows:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SkippedFile:
-    """An input file that could not be read and was left out, as --skip_bad_files allows."""
+    """An input file that could not be read and was skipped, as --skip_bad_files allows."""
 
     name: str
     reason: str
@@ -87,7 +87,7 @@ class SkippedFile:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CorpusState:
-    """A corpus as it was when something was derived from it."""
+    """The state of a corpus when a dataset was derived from it."""
 
     rows: int
     digest: str
@@ -95,10 +95,10 @@ class CorpusState:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Manifest:
-    """What `_manifest.json` says; a field that does not apply to a kind of dataset is None."""
+    """The content of `_manifest.json`; a field that does not apply to a kind of dataset is None."""
 
     kind: str | None = None  # embeddings, rejected, neighbors, ...; None in format 1
-    source: str | None = None  # a hash of all that decides the dataset
+    source: str | None = None  # a hash of everything that determines the dataset
     fingerprint: str | None = None  # of the encoder whose vectors it holds or was derived from
     settings: dict[str, Any] = dataclasses.field(default_factory=dict)
     versions: dict[str, str] = dataclasses.field(default_factory=dict)
@@ -107,7 +107,7 @@ class Manifest:
     # embeddings, rejected
     model: str | None = None
     id_column: str | None = None
-    normalized: bool | None = None  # whether vectors have unit length; None: not known
+    normalized: bool | None = None  # whether vectors have unit length; None: unknown
     n_tokens: int | None = None
     truncated: int | None = None
     inputs: tuple[InputRows, ...] | None = None
@@ -115,7 +115,7 @@ class Manifest:
 
     # neighbors, pairs, duplicates, search
     corpora: tuple[CorpusState, ...] | None = None
-    audit: dict[str, Any] | str | None = None  # what routed mining measured of itself, or "exact"
+    audit: dict[str, Any] | str | None = None  # the measured recall of routed mining, or "exact"
     groups: int | None = None
     saturated_rows: int | None = None
 
@@ -141,35 +141,35 @@ class Manifest:
         return [part.name for part in self.parts]
 
     def with_parts(self, parts: typing.Iterable[Part]) -> Self:
-        """The same with these parts, in the order of their names."""
+        """The same manifest with these parts, in the order of their names."""
         return dataclasses.replace(self, parts=tuple(sorted(parts, key=lambda part: part.name)))
 
     def to_dict(self) -> dict[str, Any]:
-        """The content as JSON can hold it, without what does not apply."""
+        """The content as JSON values, without fields that do not apply."""
         content: dict[str, Any] = {"format": FORMAT, "rows": self.rows}
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
-            content[field.name] = [_given(each) for each in value] if isinstance(value, tuple) else value
+            content[field.name] = [_without_nones(each) for each in value] if isinstance(value, tuple) else value
         return {name: value for name, value in content.items() if value is not None}
 
     def to_json(self) -> bytes:
-        """The file: the content and its digest."""
+        """The bytes of the file: the content and its digest."""
         content = self.to_dict()
-        return _layout({**content, "digest": digest_of(content)})
+        return _serialize({**content, "digest": digest_of(content)})
 
 
-def _layout(content: Mapping[str, Any]) -> bytes:
+def _serialize(content: Mapping[str, Any]) -> bytes:
     return json.dumps(content, indent=2, sort_keys=True).encode()
 
 
 def is_as_written(content: bytes) -> bool:
-    """Whether the bytes of a manifest that can be read are those that a job wrote; format 1 is not checked."""
+    """Whether the bytes of a valid manifest are exactly those that a job wrote; format 1 is not checked."""
     found = json.loads(content)
-    return found.get("format", 1) == 1 or _layout(found) == content
+    return found.get("format", 1) == 1 or _serialize(found) == content
 
 
 def parse_manifest(content: bytes, folder: str) -> Manifest:
-    """Reads the bytes of a manifest; one that is damaged, or of a newer format, is an error that names it.
+    """Parses the bytes of a manifest; one that is damaged, or of a newer format, is an error that names it.
 
     A manifest of format 1 is read with a `FormatWarning`.
     """
@@ -180,10 +180,10 @@ def parse_manifest(content: bytes, folder: str) -> Manifest:
         raise _damaged(path, f"it is not JSON ({error})") from error
     if not isinstance(found, dict):
         raise _damaged(path, "it is not an object")
-    try:  # JSON can escape half of a character, which no file name, column or message can hold
+    try:  # JSON can escape half of a surrogate pair, which is no valid text
         json.dumps(found, ensure_ascii=False).encode()
     except (ValueError, RecursionError) as error:
-        raise _damaged(path, f"it holds what is no text ({error})") from error
+        raise _damaged(path, f"it contains invalid text ({error})") from error
     version = found.pop("format", 1)
     if type(version) is not int or version < 1:
         raise _damaged(path, f"its format is {version!r}")
@@ -219,8 +219,8 @@ def parse_manifest(content: bytes, folder: str) -> Manifest:
 def _check_parts(manifest: Manifest, path: str) -> None:
     names = manifest.part_names
     if len(set(names)) < len(names):
-        twice = next(name for name in names if names.count(name) > 1)
-        raise _damaged(path, f"it lists the part {twice!r} twice")
+        repeated = next(name for name in names if names.count(name) > 1)
+        raise _damaged(path, f"it lists the part {repeated!r} twice")
     for part in manifest.parts:
         if not part.name or part.name.startswith((".", "_")) or re.search(r"[/\\\0]", part.name):
             raise DataError(
@@ -232,7 +232,7 @@ def _check_parts(manifest: Manifest, path: str) -> None:
             raise _damaged(path, f"the part {part.name!r} has no SHA-256")
 
 
-_SETTING_TYPES: dict[str, tuple[type, ...]] = {  # of those that other jobs use
+_SETTING_TYPES: dict[str, tuple[type, ...]] = {  # of the settings that other jobs use
     "text_column": (str,),
     "embedding": (str,),
     "top_k": (int,),
@@ -242,7 +242,7 @@ _NUMBER = (int, float)
 
 
 def _check_values(manifest: Manifest, path: str) -> None:
-    """Checks what is inside of fields that have no type of their own."""
+    """Checks the values inside fields that are typed only as dictionaries."""
     for name, kinds in _SETTING_TYPES.items():
         if type(manifest.settings.get(name, kinds[0]())) not in kinds:
             raise _damaged(path, f"settings.{name} is {str(manifest.settings[name])[:40]!r}")
@@ -260,9 +260,9 @@ def _check_values(manifest: Manifest, path: str) -> None:
 
 
 def _from_format_1(found: dict[str, Any]) -> dict[str, Any]:
-    """Drops what format 1 had and this format has not; it let every job add keys of its own."""
-    known = {field.name for field in dataclasses.fields(Manifest)}
-    content = {name: value for name, value in found.items() if name in known}
+    """Drops keys that this format does not have: format 1 let every job add its own."""
+    names = {field.name for field in dataclasses.fields(Manifest)}
+    content = {name: value for name, value in found.items() if name in names}
     return {"parts": None, **content}
 
 
@@ -270,12 +270,12 @@ def _damaged(path: str, reason: str) -> DataError:
     return DataError(f"{path} is damaged: {reason}. Run the job that wrote it again (embed needs --overwrite)")
 
 
-def _given(record: Any) -> dict[str, Any]:
+def _without_nones(record: Any) -> dict[str, Any]:
     return {name: value for name, value in dataclasses.asdict(record).items() if value is not None}
 
 
 def _read(value: Any, hint: Any, path: str, place: str) -> Any:
-    """A JSON value as the type of its field."""
+    """A JSON value converted to the type of its field."""
     options = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
     for option in options:
         kind = typing.get_origin(option) or option
@@ -296,7 +296,7 @@ def _read_fields(value: Mapping[str, Any], kind: Any, path: str, place: str) -> 
     hints = typing.get_type_hints(kind)
     unknown = value.keys() - hints.keys()
     if unknown:
-        raise _damaged(path, f"{place}{min(unknown)} is not known")
+        raise _damaged(path, f"{place}{min(unknown)} is not a known field")
     required = {
         field.name
         for field in dataclasses.fields(kind)

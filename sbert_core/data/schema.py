@@ -9,16 +9,16 @@ from sbert_core.errors import ModelError
 ID = "id"
 TEXT = "text"
 
-# What a part says of itself, in its Parquet metadata.
+# Keys of the Parquet metadata of a part.
 FINGERPRINT_KEY = b"sbert_beam.fingerprint"
-"""The encoder that made its vectors."""
+"""The fingerprint of the encoder of its vectors."""
 SOURCE_KEY = b"sbert_beam.source"
-"""What it was made of: a hash of its input rows, the encoder and the options."""
+"""A hash of its input rows, the encoder and the options."""
 TOTALS_KEY = b"sbert_beam.totals"
-"""How many rows, tokens, truncated and rejected texts its slice of the input had, as JSON."""
+"""The numbers of rows, tokens, truncated and rejected texts of its slice of the input, as JSON."""
 
 STORED_TYPES = {"float32": pa.float32(), "float16": pa.float16(), "int8": pa.int8()}
-"""What an embedding column may hold."""
+"""The types of the values of an embedding column."""
 
 REJECTED = pa.schema(
     [
@@ -32,14 +32,14 @@ REJECTED = pa.schema(
 
 @dataclasses.dataclass(frozen=True)
 class AddedColumns:
-    """The columns that encoding adds to a corpus; a corpus that has one of that name needs another here."""
+    """The names of the columns that encoding adds to a corpus, which must not have columns of these names."""
 
     embedding: str = "embedding"
     n_tokens: str = "n_tokens"
     truncated: str = "truncated"
 
     def fields(self, dim: int, stored: str = "float32") -> list[pa.Field]:
-        """Their names and types."""
+        """The names and types of the columns."""
         if stored not in STORED_TYPES:
             raise ModelError(f"embeddings cannot be stored as {stored!r}: use {', '.join(STORED_TYPES)}")
         item = pa.field("item", STORED_TYPES[stored], nullable=False)
@@ -51,7 +51,7 @@ class AddedColumns:
 
 
 def neighbors_schema(id_type: pa.DataType, neighbor_type: pa.DataType) -> pa.Schema:
-    """The nearest rows of each row, best first."""
+    """The nearest rows of each row, nearest first."""
     return pa.schema(
         [
             pa.field("id", id_type, nullable=False),
@@ -63,7 +63,7 @@ def neighbors_schema(id_type: pa.DataType, neighbor_type: pa.DataType) -> pa.Sch
 
 
 def pairs_schema(first_type: pa.DataType, second_type: pa.DataType) -> pa.Schema:
-    """Paraphrases, sorted by `score`: the cosine, or what was asked for instead."""
+    """Paraphrases, sorted by `score`: the cosine, or another score that was asked for."""
     return pa.schema(
         [
             pa.field("id_a", first_type, nullable=False),
@@ -80,7 +80,7 @@ def pairs_schema(first_type: pa.DataType, second_type: pa.DataType) -> pa.Schema
 
 
 def duplicates_schema(id_type: pa.DataType) -> pa.Schema:
-    """Groups of near-identical rows: one row of each is to be kept, and the others are compared with that one.
+    """Groups of near-identical rows: one row of each group is kept, and the others are compared with it.
 
     The kept row is compared with itself: its `score` is 1, and nothing differs.
     """
@@ -90,7 +90,7 @@ def duplicates_schema(id_type: pa.DataType) -> pa.Schema:
             pa.field("size", pa.int64(), nullable=False),
             pa.field("id", id_type, nullable=False),
             pa.field("keep", pa.bool_(), nullable=False),
-            pa.field("kept_id", id_type, nullable=False),  # of the kept row itself its own id
+            pa.field("kept_id", id_type, nullable=False),  # for the kept row, its own id
             pa.field("score", pa.float32(), nullable=False),  # cosine to the kept row
             pa.field("numbers_differ", pa.bool_(), nullable=False),
             pa.field("negation_differs", pa.bool_()),  # null: not known to be English
@@ -141,7 +141,7 @@ def clusters_schema(id_type: pa.DataType, dim: int) -> pa.Schema:
             pa.field("cohesion", pa.float32()),  # mean cosine to the centre
             pa.field("separation", pa.float32()),  # 1 - cosine to the nearest other centre
             pa.field("nearest_cluster", pa.int64()),
-            pa.field("reach", pa.float32()),  # cosine to the centre that all but one in a hundred rows have
+            pa.field("radius", pa.float32()),  # cosine to the centre that all but 1 % of the rows have
             # Zeros for noise: Parquet readers trip over null vectors.
             pa.field("center", pa.list_(pa.field("item", pa.float32(), nullable=False), dim), nullable=False),
         ]

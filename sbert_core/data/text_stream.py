@@ -3,21 +3,25 @@
 import codecs
 import dataclasses
 import io
+from collections.abc import Callable
 from typing import BinaryIO
 
 from sbert_core.errors import DataError
+
+OpenStream = Callable[[], BinaryIO]
+"""Opens a file from its beginning; a file may be read more than once."""
 
 _UTF_16_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 _DELIMITER_NAMES = {"tab": "\t", "\\t": "\t"}
 
 
 class BadFileError(ValueError):
-    """The content of a file cannot be read; the message says why, without the name of the file."""
+    """The content of a file cannot be read; the message has the reason, but not the name of the file."""
 
 
 @dataclasses.dataclass(frozen=True)
 class TextFormat:
-    """How text files are written, so far as their names do not tell."""
+    """The encoding and the delimiter of text files, which their names do not show."""
 
     encoding: str = "utf-8"
     csv_delimiter: str = ","
@@ -32,11 +36,11 @@ class TextFormat:
         object.__setattr__(self, "csv_delimiter", _DELIMITER_NAMES.get(self.csv_delimiter, self.csv_delimiter))
         delimiter = self.csv_delimiter
         if len(delimiter) != 1 or not delimiter.isascii() or delimiter in '"\r\n\0' or delimiter.isalnum():
-            raise DataError(f"--csv_delimiter is one character, as ';' or 'tab', got {delimiter!r}")
+            raise DataError(f"--csv_delimiter must be one character, such as ';' or 'tab', got {delimiter!r}")
 
     @property
     def is_utf8(self) -> bool:
-        """Whether bytes may be taken as they are."""
+        """Whether bytes need no decoding."""
         return codecs.lookup(self.encoding).name in ("utf-8", "utf-8-sig")
 
 
@@ -44,9 +48,9 @@ DEFAULT_FORMAT = TextFormat()
 
 
 class _Utf8Stream(io.RawIOBase):
-    """Reads a file of any encoding as UTF-8, without a byte order mark, and then `tail`.
+    """Reads a file of any encoding as UTF-8, without its byte order mark, followed by `tail`.
 
-    Bytes of a UTF-8 file are passed on unchecked.
+    The bytes of a UTF-8 file are not checked.
     """
 
     def __init__(self, file: BinaryIO, text_format: TextFormat, tail: bytes) -> None:
@@ -90,5 +94,5 @@ class _Utf8Stream(io.RawIOBase):
 
 
 def utf8_stream(file: BinaryIO, text_format: TextFormat, tail: bytes = b"") -> io.BufferedReader:
-    """A file as UTF-8, without a byte order mark; `tail` follows its last byte. Reads are never short."""
+    """A file as UTF-8 without a byte order mark, followed by `tail`. Reads return all the bytes that are asked for."""
     return io.BufferedReader(_Utf8Stream(file, text_format, tail), 1 << 16)

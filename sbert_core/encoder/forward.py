@@ -1,6 +1,6 @@
-"""Three ways to run a batch of token ids: without padding, with padding, and as a table look-up.
+"""Three ways to run a batch of token ids: without padding, with padding, and as a table lookup.
 
-Each takes the ids of its sentences, longest first, and gives their vectors (n, dim).
+Each takes the ids of its sentences, longest first, and returns their vectors (n, dim).
 """
 
 from itertools import groupby
@@ -9,16 +9,20 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from sbert_core.encoder.int8 import int8_linear
+from sbert_core.encoder.model_folder import EncoderParts
 from sbert_core.encoder.packed_transformer import MakeLinear, PackedTransformer, float_linear
 from sbert_core.encoder.pooling import Pooling
 from sbert_core.encoder.static_embedding import StaticEmbedding
+from sbert_core.encoder.token_batches import DEFAULT_CPU_TOKENS, default_batch_tokens
 from sbert_core.encoder.transformer import Transformer
+from sbert_core.errors import ModelError
 
 
 class PackedForward:
-    """Sentences end to end, no padding: the fast way on CPU."""
+    """Concatenated sentences without padding: the fastest way on CPU."""
 
-    batch_tokens = 2048  # larger batches leave the cache, smaller ones starve the matrix product
+    batch_tokens = DEFAULT_CPU_TOKENS
     pads = False
 
     def __init__(self, body: Transformer, pooling: Pooling, make_linear: MakeLinear = float_linear) -> None:
@@ -39,7 +43,7 @@ class PaddedForward:
     pads = True
 
     def __init__(self, body: Transformer, pooling: Pooling, device: torch.device) -> None:
-        self.batch_tokens = 2048 if device.type == "cpu" else 32_768
+        self.batch_tokens = default_batch_tokens(device)
         self._body = body
         self._pooling = pooling
         self._device = device
@@ -78,14 +82,17 @@ class StaticForward:
 Forward = PackedForward | PaddedForward | StaticForward
 
 
-def batch_end(n_tokens: np.ndarray, start: int, batch_tokens: int, pads: bool) -> int:
-    """Where a batch that begins at `start` ends, so that it holds at most `batch_tokens`, padding included.
-
-    `n_tokens` (n,) is sorted from long to short. A batch holds at least one sentence.
-    """
-    if pads:
-        rows = batch_tokens // int(n_tokens[start])
-    else:
-        totals = np.cumsum(n_tokens[start : start + batch_tokens])
-        rows = int(np.searchsorted(totals, batch_tokens, side="right"))
-    return min(start + max(rows, 1), len(n_tokens))
+def choose_forward(parts: EncoderParts, device: torch.device, precision: str) -> Forward:
+    """Moves the body to `device` and returns the fastest way to run it there in this precision."""
+    body, pooling = parts.body.eval(), parts.pooling
+    if isinstance(body, StaticEmbedding):
+        return StaticForward(body.to(device), device)
+    assert pooling is not None  # `read_folder` requires it
+    if device.type == "cpu" and precision in ("float32", "int8") and PackedTransformer.supports(body.model):
+        return PackedForward(body, pooling, int8_linear if precision == "int8" else float_linear)
+    if precision == "int8":
+        raise ModelError(
+            f"precision='int8' is for BERT-like models on CPU, not {type(body.model).__name__} on {device}: use 'auto'"
+        )
+    body.to(device=device, dtype=getattr(torch, precision))
+    return PaddedForward(body, pooling, device)

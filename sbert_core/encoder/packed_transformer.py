@@ -1,8 +1,8 @@
 """A transformer forward pass with no padding.
 
-Sentences lie end to end in one row of tokens, so that every projection is one large matrix product over real
+Sentences are concatenated into one row of tokens, so that every projection is one large matrix product over real
 tokens only. Attention stays inside a sentence: sentences of equal length form a group and share one call.
-The arithmetic is the model's own, in another order; it is checked against the padded path in the tests.
+The arithmetic is the model's own, in another order; tests compare it with the padded path.
 """
 
 import dataclasses
@@ -23,8 +23,8 @@ Group = tuple[int, int]
 
 
 @dataclasses.dataclass(frozen=True)
-class Block:
-    """The parts of one BERT-like layer, whatever its architecture calls them."""
+class LayerParts:
+    """The parts of one BERT-like layer, under the same names for every architecture."""
 
     query: nn.Linear
     key: nn.Linear
@@ -34,35 +34,35 @@ class Block:
     up: nn.Linear
     down: nn.Linear
     output_norm: nn.LayerNorm
-    weights_dropout: nn.Dropout  # of attention weights; used in training only, as the two below
+    weights_dropout: nn.Dropout  # of attention weights; this one and the two below are for training only
     mixed_dropout: nn.Module
     output_dropout: nn.Module
 
 
-def _bert_blocks(model: PreTrainedModel) -> Iterator[Block]:
+def _read_bert_layers(model: PreTrainedModel) -> Iterator[LayerParts]:
     for layer in model.encoder.layer:
         heads, out = layer.attention.self, layer.attention.output
-        yield Block(
+        yield LayerParts(
             *(heads.query, heads.key, heads.value, out.dense, out.LayerNorm),
             *(layer.intermediate.dense, layer.output.dense, layer.output.LayerNorm),
             *(heads.dropout, out.dropout, layer.output.dropout),
         )
 
 
-def _mpnet_blocks(model: PreTrainedModel) -> Iterator[Block]:
+def _read_mpnet_layers(model: PreTrainedModel) -> Iterator[LayerParts]:
     for layer in model.encoder.layer:
         heads = layer.attention.attn
-        yield Block(
+        yield LayerParts(
             *(heads.q, heads.k, heads.v, heads.o, layer.attention.LayerNorm),
             *(layer.intermediate.dense, layer.output.dense, layer.output.LayerNorm),
             *(heads.dropout, layer.attention.dropout, layer.output.dropout),
         )
 
 
-def _distilbert_blocks(model: PreTrainedModel) -> Iterator[Block]:
+def _read_distilbert_layers(model: PreTrainedModel) -> Iterator[LayerParts]:
     for layer in model.transformer.layer:
         heads = layer.attention
-        yield Block(
+        yield LayerParts(
             *(heads.q_lin, heads.k_lin, heads.v_lin, heads.out_lin, layer.sa_layer_norm),
             *(layer.ffn.lin1, layer.ffn.lin2, layer.output_layer_norm),
             *(heads.dropout, nn.Identity(), layer.ffn.dropout),
@@ -70,44 +70,44 @@ def _distilbert_blocks(model: PreTrainedModel) -> Iterator[Block]:
 
 
 # By exact class: a subclass may compute something else.
-BLOCKS: dict[str, Callable[[PreTrainedModel], Iterator[Block]]] = {
-    "BertModel": _bert_blocks,
-    "RobertaModel": _bert_blocks,
-    "XLMRobertaModel": _bert_blocks,
-    "CamembertModel": _bert_blocks,
-    "ElectraModel": _bert_blocks,
-    "DistilBertModel": _distilbert_blocks,
-    "MPNetModel": _mpnet_blocks,
+LAYER_READERS: dict[str, Callable[[PreTrainedModel], Iterator[LayerParts]]] = {
+    "BertModel": _read_bert_layers,
+    "RobertaModel": _read_bert_layers,
+    "XLMRobertaModel": _read_bert_layers,
+    "CamembertModel": _read_bert_layers,
+    "ElectraModel": _read_bert_layers,
+    "DistilBertModel": _read_distilbert_layers,
+    "MPNetModel": _read_mpnet_layers,
 }
 
 
-def blocks_of(model: PreTrainedModel) -> list[Block]:
-    """The layers of a model that `PackedTransformer.supports`."""
-    return list(BLOCKS[type(model).__name__](model))
+def layers_of(model: PreTrainedModel) -> list[LayerParts]:
+    """Returns the layers of a model that `PackedTransformer.supports`."""
+    return list(LAYER_READERS[type(model).__name__](model))
 
 
 def activation_of(model: PreTrainedModel) -> str:
-    """The name of its activation."""
+    """Returns the name of the model's activation."""
     return model.config.activation if model.config.model_type == "distilbert" else model.config.hidden_act
 
 
 def position_bias(model: PreTrainedModel, tokens: Tensor, length: int) -> Tensor | None:
-    """MPNet's learned bias on the distance of two tokens: (1, heads, length, length)."""
+    """Returns MPNet's learned bias on the distance of two tokens: (1, heads, length, length)."""
     if type(model).__name__ != "MPNetModel":
         return None
     return model.encoder.compute_position_bias(tokens.new_empty(1, length))
 
 
 def float_linear(weight: Tensor, bias: Tensor, after_gelu: bool) -> Linear:
-    """A linear layer as torch computes it."""
+    """Makes a linear layer in the precision of its weights."""
     return lambda tokens: F.linear(tokens, weight, bias)
 
 
 class _Layer:
     """One transformer layer over packed tokens."""
 
-    def __init__(self, block: Block, heads: int, activation: str, make_linear: MakeLinear) -> None:
-        projections = (block.query, block.key, block.value)
+    def __init__(self, parts: LayerParts, heads: int, activation: str, make_linear: MakeLinear) -> None:
+        projections = (parts.query, parts.key, parts.value)
         self.heads = heads
         # In place where torch can: a fresh buffer of this size costs more than the arithmetic.
         self.activation = torch.ops.aten.gelu_ if activation == "gelu" else ACT2FN[activation]
@@ -119,12 +119,12 @@ class _Layer:
         self.attention_out, self.up, self.down = (
             make_linear(part.weight.detach(), part.bias.detach(), after_gelu)
             for part, after_gelu in (
-                (block.attention_out, False),
-                (block.up, False),
-                (block.down, activation == "gelu"),
+                (parts.attention_out, False),
+                (parts.up, False),
+                (parts.down, activation == "gelu"),
             )
         )
-        self.attention_norm, self.output_norm = block.attention_norm, block.output_norm
+        self.attention_norm, self.output_norm = parts.attention_norm, parts.output_norm
 
     def __call__(self, tokens: Tensor, groups: list[Group], biases: list[Tensor | None]) -> Tensor:
         mixed = self.attention_out(self._attend(self.qkv(tokens), groups, biases))
@@ -147,31 +147,31 @@ class _Layer:
 
 
 class PackedTransformer:
-    """Runs a BERT-like encoder over sentences laid end to end.
+    """Runs a BERT-like encoder over concatenated sentences.
 
-    It works on the model's weights as they are now: make a new one after training.
+    It copies some of the model's weights: create a new object after the model was trained.
     """
 
     def __init__(self, model: PreTrainedModel, make_linear: MakeLinear = float_linear) -> None:
         heads, activation = model.config.num_attention_heads, activation_of(model)
         self._model = model
-        self._layers = [_Layer(block, heads, activation, make_linear) for block in blocks_of(model)]
+        self._layers = [_Layer(parts, heads, activation, make_linear) for parts in layers_of(model)]
 
     @staticmethod
     def supports(model: PreTrainedModel) -> bool:
-        """Whether this architecture is one of those checked against the padded path."""
+        """Whether this architecture is one of those that tests compare with the padded path."""
         config = model.config
         decoder = getattr(config, "is_decoder", False) or getattr(config, "add_cross_attention", False)
-        return type(model).__name__ in BLOCKS and not decoder
+        return type(model).__name__ in LAYER_READERS and not decoder
 
     def __call__(self, ids: Tensor, groups: list[Group]) -> list[Tensor]:
         """Maps token ids (total,) to the token vectors of each group: (sentences, length, dim)."""
         sizes = [rows * length for rows, length in groups]
-        parts = [
+        embedded = [
             self._model.embeddings(part.view(group)).flatten(0, 1)
             for part, group in zip(ids.split(sizes), groups, strict=True)
         ]
-        tokens = torch.cat(parts)  # (total, dim)
+        tokens = torch.cat(embedded)  # (total, dim)
         if hasattr(self._model, "embeddings_project"):  # ELECTRA with narrow embeddings
             tokens = self._model.embeddings_project(tokens)
         biases = [position_bias(self._model, tokens, length) for _, length in groups]

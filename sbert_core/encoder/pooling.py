@@ -19,7 +19,7 @@ class Pooling(nn.Module):
     - `weighted_mean`: token i (from 1) has weight i.
     - `last`: the last token.
 
-    With `include_prompt=False` the tokens of a prompt are left out of every mode.
+    With `include_prompt=False` the tokens of a prompt are excluded from every mode.
     """
 
     def __init__(self, token_dim: int, modes: str | Sequence[str] = "mean", include_prompt: bool = True) -> None:
@@ -35,14 +35,14 @@ class Pooling(nn.Module):
     def forward(self, tokens: Tensor, mask: Tensor | None = None, prompt_tokens: int = 0) -> Tensor:
         """Pools `tokens` (n, length, token_dim) into (n, dim).
 
-        `mask` (n, length) is 1 on a sentence's tokens and 0 on the padding behind them; None means
-        that there is no padding. `prompt_tokens` is how many tokens the prompt takes at the front.
+        `mask` (n, length) is 1 on a sentence's tokens and 0 on the padding after them; None means no padding.
+        `prompt_tokens` is the number of tokens of the prompt at the front.
         """
         skipped = 0 if self.include_prompt else min(prompt_tokens, tokens.shape[1] - 1)
         tokens = tokens[:, skipped:]
         if mask is None:
             mask = tokens.new_ones(tokens.shape[:2])
-            if self.modes == ("mean",):  # the common case needs no weights at all
+            if self.modes == ("mean",):  # the common case, without weights
                 return tokens.mean(dim=1)
         else:
             mask = mask[:, skipped:].to(tokens.dtype)

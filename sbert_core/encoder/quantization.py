@@ -1,4 +1,4 @@
-"""Smaller numbers for stored vectors."""
+"""Lower precision for stored vectors."""
 
 from typing import Literal, get_args
 
@@ -8,18 +8,18 @@ OutputPrecision = Literal["float32", "float16", "int8", "uint8", "binary", "ubin
 
 
 def calibrate(vectors: np.ndarray) -> np.ndarray:
-    """Returns the ranges `quantize` needs for int8 and uint8: (2, dim), least and greatest per dimension."""
+    """Returns the ranges that `quantize` needs for int8 and uint8: (2, dim), minimum and maximum per dimension."""
     if vectors.ndim != 2 or len(vectors) < 2:
         raise ValueError(f"calibration needs at least two vectors, got shape {vectors.shape}")
     return np.stack([vectors.min(axis=0), vectors.max(axis=0)]).astype(np.float32)
 
 
 def quantize(vectors: np.ndarray, precision: OutputPrecision, ranges: np.ndarray | None = None) -> np.ndarray:
-    """Stores float32 `vectors` (n, dim) with less precision; the meaning is sentence-transformers'.
+    """Converts float32 `vectors` (n, dim) to lower precision, with the semantics of sentence-transformers.
 
     - `float16`: (n, dim).
-    - `int8`, `uint8`: (n, dim), 256 equal steps between the `ranges` (2, dim) of each dimension; values
-      outside are clipped. Ranges are never taken from the vectors themselves: two calls would then differ.
+    - `int8`, `uint8`: (n, dim), 256 equal steps between the `ranges` (2, dim) of each dimension; values outside are
+      clipped. Ranges are never computed from `vectors`: the result of two calls would differ.
     - `binary`, `ubinary`: (n, ceil(dim / 8)), one sign bit per dimension, as int8 or uint8.
     """
     if precision == "float32":
@@ -28,10 +28,12 @@ def quantize(vectors: np.ndarray, precision: OutputPrecision, ranges: np.ndarray
         return vectors.astype(np.float16)
     if precision in ("int8", "uint8"):
         if ranges is None:
-            raise ValueError(f"{precision} needs ranges (2, dim): take them with calibrate() from sample vectors")
+            raise ValueError(f"{precision} needs ranges (2, dim): compute them with calibrate() from sample vectors")
         low, high = np.asarray(ranges, dtype=np.float32)
         if low.shape != vectors.shape[1:]:
-            raise ValueError(f"ranges are for {low.shape[0]} dimensions, vectors have {vectors.shape[1]}")
+            raise ValueError(
+                f"ranges are for {low.shape[0]} dimensions, vectors have {vectors.shape[1]}: use the same model"
+            )
         step = (high - low) / 255
         step = np.where(step == 0, 1, step)
         levels = np.clip(np.floor((vectors - low) / step), 0, 255)

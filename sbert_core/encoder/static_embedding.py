@@ -1,4 +1,4 @@
-"""The fast body for huge corpora on CPU: a table of token vectors and their mean."""
+"""The fastest body on CPU: a table of token vectors, and the mean of those in a text."""
 
 from pathlib import Path
 
@@ -12,9 +12,9 @@ from sbert_core.errors import ModelError
 
 
 class StaticEmbedding(nn.Module):
-    """A sentence is the mean of its tokens' vectors, special tokens left out; no token, the zero vector."""
+    """The vector of a text is the mean of its tokens' vectors, without special tokens; zero if there are none."""
 
-    max_tokens: int | None = None  # every token counts, whatever their number
+    max_tokens: int | None = None  # no limit
 
     def __init__(self, tokenizer: Tokenizer, table: Tensor) -> None:
         """`table` is (vocabulary, dim)."""
@@ -29,7 +29,7 @@ class StaticEmbedding(nn.Module):
         return self.embedding.embedding_dim
 
     def forward(self, ids: Tensor, starts: Tensor) -> Tensor:
-        """Maps token ids end to end (total,) and where each text starts (n,) to (n, dim)."""
+        """Maps concatenated token ids (total,) and the start of each text (n,) to (n, dim)."""
         return self.embedding(ids, starts)
 
     @classmethod
@@ -39,7 +39,7 @@ class StaticEmbedding(nn.Module):
         shapes = read_shapes(path)
         name = next((name for name in ("embedding.weight", "embeddings") if name in shapes), None)
         if name is None:
-            raise ModelError(f"{path}: no tensor 'embedding.weight' or 'embeddings' in it")
+            raise ModelError(f"{path} has no tensor 'embedding.weight' or 'embeddings': it is not a static encoder")
         kind, shape = shapes[name]
         if len(shape) != 2 or 0 in shape or not kind.startswith(("F", "BF", "I8")):
             raise ModelError(f"{path}: {name!r} is {kind} {shape}, expected floats (vocabulary, dim)")
@@ -48,11 +48,11 @@ class StaticEmbedding(nn.Module):
         if "mapping" in tensors:  # model2vec: several token ids may share a row ...
             mapping = tensors["mapping"].long()
             if mapping.ndim != 1 or not len(mapping) or mapping.min() < 0 or mapping.max() >= len(table):
-                raise ModelError(f"{path}: 'mapping' must have a row of the {len(table)} of {name!r} for each token")
+                raise ModelError(f"{path}: 'mapping' must have a row number below {len(table)} for each token")
             table = table[mapping]
         if "weights" in tensors:  # ... and each has a weight of its own
             if tensors["weights"].shape != table.shape[:1]:
-                raise ModelError(f"{path}: 'weights' is {tuple(tensors['weights'].shape)}, and {len(table)} are needed")
+                raise ModelError(f"{path}: 'weights' is {tuple(tensors['weights'].shape)}, expected ({len(table)},)")
             table = table.float() * tensors["weights"].float()[:, None]
         tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
         check_vocabulary(folder, tokenizer, len(table))

@@ -1,4 +1,4 @@
-"""Texts to token ids: the bare Rust tokenizer, flat arrays, no padding."""
+"""Texts to token ids: the Rust tokenizer without the wrapper of transformers, flat arrays, no padding."""
 
 import dataclasses
 import json
@@ -13,17 +13,17 @@ from tokenizers import Encoding, Tokenizer, normalizers
 from sbert_core.errors import ModelError
 
 MAX_CHARACTERS = 1_000_000
-"""A text is read up to here. Nothing sensible is longer, and a tokenizer's memory grows with its input."""
+"""A text is read up to here: a tokenizer's memory grows with its input, and no model sees that many characters."""
 
-# Encodings hold strings and offsets next to the ids: only this many are alive at a time.
-_WINDOW = 4096
+MAX_ENCODINGS = 4096
+"""How many encodings are held at a time: each stores strings and offsets besides the ids."""
 
 
 @dataclasses.dataclass(frozen=True)
 class TokenizedTexts:
-    """Token ids of many texts, end to end.
+    """Token ids of many texts, concatenated.
 
-    `n_tokens` counts what the model sees of each text, special tokens included.
+    `n_tokens` counts the tokens of each text that the model sees, special tokens included.
     """
 
     ids: np.ndarray  # (sum of n_tokens,) int32
@@ -37,7 +37,7 @@ class TokenizedTexts:
 
 
 class TextTokenizer:
-    """Turns texts into token ids, cut to `max_tokens` (None: no limit)."""
+    """Converts texts to token ids, truncated to `max_tokens` (None: no limit)."""
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class TextTokenizer:
         special_tokens: bool = True,
         lower_case: bool = False,
     ) -> None:
-        self._backend = Tokenizer.from_str(backend.to_str())  # ours to configure
+        self._backend = Tokenizer.from_str(backend.to_str())  # a copy: the settings below are for this object only
         self._backend.no_padding()
         self._backend.no_truncation()
         if lower_case and not _lower_cases(self._backend):
@@ -62,8 +62,8 @@ class TextTokenizer:
     def tokenize(self, texts: Sequence[str]) -> TokenizedTexts:
         """Tokenizes `texts`. A lone surrogate is read as U+FFFD, the replacement character."""
         ids, counts, truncated = [], [], []
-        for start in range(0, len(texts), _WINDOW):
-            window = [text[:MAX_CHARACTERS] for text in texts[start : start + _WINDOW]]
+        for start in range(0, len(texts), MAX_ENCODINGS):
+            window = [text[:MAX_CHARACTERS] for text in texts[start : start + MAX_ENCODINGS]]
             encodings = self._encode(window)
             counts.append(np.fromiter(map(len, encodings), np.int64, len(encodings)))
             flat = chain.from_iterable(encoding.ids for encoding in encodings)
@@ -77,7 +77,7 @@ class TextTokenizer:
         )
 
     def count_prompt_tokens(self, prompt: str) -> int:
-        """How many tokens `prompt` takes at the front of a text, an opening special token included."""
+        """Returns the number of tokens of `prompt` at the front of a text, an opening special token included."""
         encoding = self._encode([prompt])[0]
         closes = len(encoding) > 0 and encoding.special_tokens_mask[-1] == 1
         return len(encoding) - closes
@@ -85,27 +85,31 @@ class TextTokenizer:
     def _encode(self, texts: list[str]) -> list[Encoding]:
         try:
             return self._backend.encode_batch_fast(texts, add_special_tokens=self._special_tokens)
-        except TypeError:  # what the tokenizer says of a text that is not valid Unicode
-            # UTF-16 joins surrogates that belong together and shows up those that do not.
-            mended = [text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace") for text in texts]
-            return self._backend.encode_batch_fast(mended, add_special_tokens=self._special_tokens)
+        except TypeError:  # raised for a text that is not valid Unicode
+            valid = [replace_surrogates(text) for text in texts]
+            return self._backend.encode_batch_fast(valid, add_special_tokens=self._special_tokens)
 
 
-def check_vocabulary(folder: Path, tokenizer: Tokenizer, rows: int) -> None:
-    """Refuses a tokenizer that knows no token, or more than the model's table has rows.
+def replace_surrogates(text: str) -> str:
+    """Replaces lone surrogates by U+FFFD and joins surrogate pairs into their character."""
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
-    Tokens that were added later may be beyond the table: there are models with some that no text has.
+
+def check_vocabulary(folder: Path, tokenizer: Tokenizer, n_vectors: int) -> None:
+    """Refuses a tokenizer with an empty vocabulary, or with more tokens than the model has vectors.
+
+    Added tokens do not count: some models have added tokens without a vector that occur in no text.
     """
     size = tokenizer.get_vocab_size(with_added_tokens=False)
-    if not 0 < size <= rows:
+    if not 0 < size <= n_vectors:
         raise ModelError(
-            f"{folder}: the tokenizer knows {size:,} tokens, and the model has vectors for {rows:,}: they do not "
-            "belong together"
+            f"{folder}: the tokenizer has {size:,} tokens, but the model has vectors for {n_vectors:,}: "
+            "they do not belong together, download the folder again"
         )
 
 
 def _lower_cases(backend: Tokenizer) -> bool:
-    """Whether the tokenizer's own normalizer lower-cases already."""
+    """Whether the tokenizer's own normalizer converts to lower case."""
 
     def search(node: Any) -> bool:
         if isinstance(node, dict):

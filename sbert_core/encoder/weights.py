@@ -1,7 +1,7 @@
 """The tensors of a model folder: their shapes before anything is loaded, and whether a configuration fits them.
 
-A configuration is a small file that can ask for any amount of memory. What it asks for is compared with the tensors
-that are there before a model of that size is built.
+A configuration is a small file that can ask for any amount of memory. It is compared with the stored tensors before a
+model of that size is built.
 """
 
 import math
@@ -14,35 +14,35 @@ import torch
 from torch import nn
 from transformers import PretrainedConfig
 
-from sbert_core.encoder.safety import inner_path, one_line, read_object
+from sbert_core.encoder.config_files import MAX_SIZE, inner_path, one_line, read_object
 from sbert_core.errors import ModelError
 
 WEIGHTS = "model.safetensors"
 INDEX = "model.safetensors.index.json"
 
-_FLOATS = ("F64", "F32", "F16", "BF16")
-_MOST_NUMBER = 2**31  # of a size in a configuration; a length limit of a tokenizer may be larger
-_MOST_MISSING = 2  # times as many numbers as the weights have
-_MOST_LAYERS_UNSEEN = 100  # that need not have tensors of their own: ALBERT uses one layer for all
-# What architectures call the number of their layers, of which each is built.
-_LAYER_NAMES = (
+_FLOAT_TYPES = ("F64", "F32", "F16", "BF16")
+_INTEGER_BUFFERS = ("position_ids", "token_type_ids", "num_batches_tracked")
+_MAX_PARAMETER_RATIO = 2  # parameters that a configuration describes, per number in the weights
+_MAX_SHARED_LAYERS = 100  # layers need not have tensors of their own: ALBERT uses one layer for all
+# The names that architectures give to their number of layers.
+_LAYER_COUNT_NAMES = (
     *("num_hidden_layers", "n_layers", "n_layer", "num_layers", "num_decoder_layers", "encoder_layers"),
     *("decoder_layers", "num_hidden_groups", "inner_group_num", "num_encoder_layers", "num_blocks", "depth"),
 )
 
 
 def read_shapes(path: Path) -> dict[str, tuple[str, tuple[int, ...]]]:
-    """The kind of numbers and the shape of each tensor of a safetensors file, by name; only its header is read."""
+    """Returns the number type and the shape of each tensor of a safetensors file, by name; only its header is read."""
     try:
         with safetensors.safe_open(path, framework="pt") as file:
-            slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118  it is no mapping
+            slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118  not a mapping
             return {name: (part.get_dtype(), tuple(part.get_shape())) for name, part in slices.items()}
-    except Exception as error:  # of safetensors, or of the file system
+    except Exception as error:  # from safetensors or from the file system
         raise ModelError(f"{path} is not readable as safetensors: {one_line(error)}; download it again") from error
 
 
 def folder_shapes(folder: Path) -> dict[str, tuple[str, tuple[int, ...]]] | None:
-    """The same of all weights of a transformer's folder; None if they are pickled and cannot be looked at."""
+    """Returns the same for all weights of a transformer's folder; None if they are pickled and cannot be inspected."""
     if (folder / WEIGHTS).exists():
         return read_shapes(folder / WEIGHTS)
     if not (folder / INDEX).exists():
@@ -57,61 +57,62 @@ def folder_shapes(folder: Path) -> dict[str, tuple[str, tuple[int, ...]]] | None
 
 
 def check_fits(folder: Path, config: PretrainedConfig, model_class: Any, *, new_head: bool = False) -> None:
-    """Refuses a configuration that asks for many more layers or numbers than the weights have.
+    """Refuses a configuration that describes many more layers or parameters than the weights have.
 
-    `new_head` allows for a classification head that is to be learned.
+    With `new_head` the classification head does not count: it is to be trained.
     """
     shapes = folder_shapes(folder)
     if shapes is None:
         return
     for name, (kind, _) in shapes.items():
-        if kind not in _FLOATS and not name.endswith(("position_ids", "token_type_ids", "num_batches_tracked")):
-            raise ModelError(f"{folder}: the tensor {name!r} holds {kind}, expected {', '.join(_FLOATS)}")
+        if kind not in _FLOAT_TYPES and not name.endswith(_INTEGER_BUFFERS):
+            raise ModelError(f"{folder}: the tensor {name!r} holds {kind}, expected {', '.join(_FLOAT_TYPES)}")
     path = folder / "config.json"
-    _check_numbers(path, config.to_dict(), max(len(shapes), _MOST_LAYERS_UNSEEN))
+    _check_sizes(path, config.to_dict(), max_layers=max(len(shapes), _MAX_SHARED_LAYERS))
     with torch.device("meta"):  # shapes only
         model = model_class.from_config(config) if hasattr(model_class, "from_config") else model_class(config)
     prefix = f"{model.base_model_prefix}."
-    wanted = sum(
+    n_described = sum(
         weight.numel()
         for name, weight in model.named_parameters()
         if "pooler." not in name and not (new_head and not name.startswith(prefix))
     )
-    there = sum(math.prod(shape) for _, shape in shapes.values())
-    if wanted > _MOST_MISSING * there:  # fewer are missed by name when they are loaded
+    n_stored = sum(math.prod(shape) for _, shape in shapes.values())
+    if n_described > _MAX_PARAMETER_RATIO * n_stored:  # a smaller difference is found by name when weights are loaded
         raise ModelError(
-            f"{path} describes a {type(model).__name__} of {wanted:,} numbers, and the weights have {there:,}: is it "
-            "the one they were saved with?"
+            f"{path} describes a {type(model).__name__} of {n_described:,} numbers, but the weights have {n_stored:,}: "
+            "is it the one they were saved with?"
         )
 
 
-def _check_numbers(path: Path, config: Any, most_layers: int, name: str = "") -> None:
-    if isinstance(config, dict):
-        for inner, value in config.items():
-            _check_numbers(path, value, most_layers, str(inner))
-    elif isinstance(config, int) and not isinstance(config, bool):
-        if name in _LAYER_NAMES and config > most_layers:
-            raise ModelError(f"{path}: {name} is {config:,}, and the weights have {most_layers:,} tensors at most")
-        if abs(config) > _MOST_NUMBER:
-            raise ModelError(f"{path}: {name} is {config:,}, which no model has: is the file damaged?")
+def _check_sizes(path: Path, value: Any, *, max_layers: int, name: str = "") -> None:
+    """Checks every integer of a configuration, also in objects inside it; `name` is the key of `value`."""
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            _check_sizes(path, inner, max_layers=max_layers, name=str(key))
+    elif isinstance(value, int) and not isinstance(value, bool):
+        if name in _LAYER_COUNT_NAMES and value > max_layers:
+            raise ModelError(f"{path}: {name} is {value:,}, but the weights have tensors for at most {max_layers:,}")
+        if abs(value) > MAX_SIZE:
+            raise ModelError(f"{path}: {name} is {value:,}, larger than in any model: the file may be damaged")
 
 
 def load_tensors(path: Path, expected: dict[str, tuple[int, ...]]) -> dict[str, torch.Tensor]:
-    """Loads a safetensors file that must have exactly these tensors of floats, by name and shape."""
+    """Loads a safetensors file that must have exactly these float tensors, by name and shape."""
     shapes = read_shapes(path)
     for name in expected.keys() | shapes.keys():
         if name not in shapes:
             raise ModelError(f"{path} has no tensor {name!r}: it has {', '.join(sorted(shapes)) or 'none'}")
         if name not in expected:
-            raise ModelError(f"{path} has the tensor {name!r}, which its config.json says nothing of")
+            raise ModelError(f"{path} has the tensor {name!r}, which its config.json does not describe")
         kind, shape = shapes[name]
-        if shape != expected[name] or kind not in _FLOATS:
-            raise ModelError(f"{path}: {name!r} is {kind} {shape}, and config.json asks for {expected[name]} of floats")
+        if shape != expected[name] or kind not in _FLOAT_TYPES:
+            raise ModelError(f"{path}: {name!r} is {kind} {shape}, but config.json asks for floats {expected[name]}")
     return safetensors.torch.load_file(path)
 
 
 def check_finite(folder: Path, model: nn.Module) -> None:
-    """Refuses weights with a number that is none: attention may pass over it, and only some texts would show it."""
+    """Refuses weights with NaN or infinity, which may affect only some texts."""
     for name, weight in model.named_parameters():
         if not weight.detach().sum().isfinite():
             raise ModelError(f"{folder}: the tensor {name!r} has numbers that are not finite: its weights are damaged")

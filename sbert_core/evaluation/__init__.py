@@ -1,1 +1,1 @@
-"""How good an encoder is: scores on tasks, the health of its space, what it costs."""
+"""Evaluation of encoders: scores on tasks, the health of the embedding space, and efficiency."""

@@ -1,4 +1,4 @@
-"""Clustering: whether texts of one class lie together."""
+"""Clustering task: whether k-means on the vectors finds the classes of the texts."""
 
 from collections.abc import Sequence
 
@@ -13,7 +13,7 @@ from sbert_core.evaluation.vectors import check_examples, encode_columns, labels
 from sbert_core.neighbors.cosine import unit_rows
 
 MAIN = "v_measure"
-N_INIT = 3  # starts of k-means for each seed, of which the best counts
+N_INIT = 3  # starts of k-means for each seed; the best is used
 
 
 def evaluate_clustering(
@@ -21,8 +21,8 @@ def evaluate_clustering(
 ) -> Evaluation:
     """V-measure, NMI and adjusted Rand index of k-means with the true number of classes, against the classes.
 
-    k-means is scikit-learn's, on vectors of unit length. Each figure is the mean over `seeds`, and with `_deviation`
-    the standard deviation (of these runs, not an estimate for others).
+    k-means is scikit-learn's, on vectors of unit length. Each figure is the mean over `seeds`; with the suffix
+    `_deviation`, it is the standard deviation of these runs.
     """
     from sklearn.cluster import KMeans  # takes a second
 
@@ -30,13 +30,15 @@ def evaluate_clustering(
     truth = labels_of(examples)
     k = len(np.unique(truth))
     if k < 2:
-        raise DataError(f"{examples.name} has one class only: clusters need at least two to be compared with")
+        raise DataError(f"{examples.name} has one class only: use rows of at least two classes")
     if not seeds:
-        raise DataError("clustering needs at least one seed")
+        raise DataError("there are no seeds: give at least one")
     vectors = unit_rows(encode_columns(encoder, examples.texts)[0])[0]
     distinct = len(np.unique(vectors, axis=0))
     if k > distinct:
-        raise DataError(f"{examples.name} has {k} classes, but only {distinct} different vectors to put into clusters")
+        raise DataError(
+            f"{examples.name} has {k} classes, but only {distinct} different vectors: use more texts or fewer classes"
+        )
     runs = []
     with threadpool_limits(1):  # with several threads the order of sums changes the outcome
         for seed in seeds:

@@ -1,6 +1,6 @@
-"""Small edits of English sentences by rule: one that leaves the meaning, four that change it.
+"""Rule-based edits of English sentences: one that keeps the meaning, four that change it.
 
-Each takes a sentence and returns it edited, or None if its rule does not apply. No chance is involved.
+Each takes a sentence and returns it edited, or None if its rule does not apply. They are deterministic.
 """
 
 import re
@@ -40,7 +40,7 @@ _NUMBER_TEXT = (
 )
 _NUMBER_WORDS = _NUMBER_TEXT.split()
 _NUMBER_WORD = re.compile(rf"\b(?:{'|'.join(_NUMBER_WORDS)})\b", re.IGNORECASE)
-_STEP = 3  # a year stays one, and no small number becomes its neighbour
+_NUMBER_CHANGE = 3  # a year stays a year, and a small number does not become its neighbour
 
 _NAME = re.compile(r"(?<=[a-z,;] )(?:[A-Z][a-z]{2,})(?: [A-Z][a-z]{2,})*\b(?!['\u2019-])")
 _NO_NAMES_TEXT = (
@@ -60,38 +60,38 @@ _FUNCTION_WORDS = {*_FUNCTION_TEXT.split(), *_NUMBER_WORDS}
 
 
 def negate(sentence: str) -> str | None:
-    """Puts `not` after the first auxiliary; or takes the first `not` away if there is one."""
+    """Adds `not` after the first auxiliary, or removes the first `not` if there is one."""
     forbidden = _FORBIDDEN.match(sentence)
     if forbidden:
         return forbidden[1].upper() + sentence[forbidden.end() :]
     denied = _NOT.search(sentence)
     if denied:
-        whole, stem = denied.groups()
-        kept = _like(whole, _DENIED[whole.lower().replace("\u2019", "'")]) if whole else stem or ""
+        irregular, stem = denied.groups()
+        kept = _match_case(irregular, _DENIED[irregular.lower().replace("\u2019", "'")]) if irregular else stem or ""
         return sentence[: denied.start()] + kept + sentence[denied.end() :]
     for verb in _AUXILIARY.finditer(sentence):
         before = _WORD.findall(sentence[: verb.start()])
-        # A can, the will: nouns. At the beginning: a question, in which `not` has another place.
+        # "a can", "the will": nouns. At the beginning: a question, in which `not` has another place.
         if before and before[-1].lower() not in _DETERMINERS:
             return f"{sentence[: verb.end()]} not{sentence[verb.end() :]}"
     return None
 
 
 def change_number(sentence: str) -> str | None:
-    """Adds three to the first number, be it in digits or a word from two to twenty."""
+    """Adds three to the first number, in digits or as a word from two to twenty."""
     digits, word = _NUMBER.search(sentence), _NUMBER_WORD.search(sentence)
     if digits and (not word or digits.start() < word.start()):
-        changed = str(int(digits[0]) + _STEP).zfill(len(digits[0]))
+        changed = str(int(digits[0]) + _NUMBER_CHANGE).zfill(len(digits[0]))
         return sentence[: digits.start()] + changed + sentence[digits.end() :]
     if not word:
         return None
     at = _NUMBER_WORDS.index(word[0].lower())
-    changed = _NUMBER_WORDS[(at + _STEP) % len(_NUMBER_WORDS)]
-    return sentence[: word.start()] + _like(word[0], changed) + sentence[word.end() :]
+    changed = _NUMBER_WORDS[(at + _NUMBER_CHANGE) % len(_NUMBER_WORDS)]
+    return sentence[: word.start()] + _match_case(word[0], changed) + sentence[word.end() :]
 
 
 def find_names(sentence: str) -> list[str]:
-    """Names: capitalised words within a sentence that is not a headline; no days, months and titles."""
+    """Capitalised words within a sentence that is not a headline, except days, months and titles."""
     words = _WORD.findall(sentence)
     if 2 * sum(word[0].isupper() for word in words) > len(words):
         return []
@@ -99,18 +99,18 @@ def find_names(sentence: str) -> list[str]:
 
 
 def swap_entity(sentence: str, names: Sequence[str]) -> str | None:
-    """Puts the first of `names` that the sentence does not have in the place of its first name."""
+    """Replaces the first name of the sentence by the first of `names` that it does not contain."""
     found = find_names(sentence)
     other = next((name for name in names if name not in sentence), None)
     return sentence.replace(found[0], other, 1) if found and other else None
 
 
 def make_typo(sentence: str) -> str | None:
-    """Exchanges two letters in the middle of the longest word (the first such; five small letters or more)."""
+    """Swaps two letters in the middle of the longest word (the first of these; five lower-case letters or more)."""
     words = sorted(_lower_words(sentence), key=lambda word: -len(word[0]))
     for word in words:
         letters, middle = word[0], len(word[0]) // 2
-        # From the middle outwards; the first and the last letter stay.
+        # From the middle outwards; the first and the last letter are kept.
         for at in sorted(range(1, len(letters) - 2), key=lambda place: (abs(place - middle), place)):
             if letters[at] != letters[at + 1]:
                 start = word.start() + at
@@ -119,13 +119,13 @@ def make_typo(sentence: str) -> str | None:
 
 
 def reorder_words(sentence: str) -> str | None:
-    """Exchanges the first and the last word that are not function words: dog bites man, man bites dog."""
+    """Swaps the first and the last word that are not function words: dog bites man, man bites dog."""
     words = [word for word in _WORD.finditer(sentence) if word[0].isalpha() and word[0].lower() not in _FUNCTION_WORDS]
     if len(words) < 2 or words[0][0].lower() == words[-1][0].lower():
         return None
     first, last = words[0], words[-1]
     opens = not _WORD.search(sentence[: first.start()])
-    # A capital that is there because the sentence begins stays where it is.
+    # The capital at the beginning of the sentence stays there.
     moved, opening = first[0], last[0]
     if opens and first[0].istitle():
         moved, opening = first[0].lower(), last[0][0].upper() + last[0][1:]
@@ -136,6 +136,6 @@ def _lower_words(sentence: str) -> Iterator[re.Match[str]]:
     return re.finditer(r"(?<![\w'\u2019-])[a-z]{5,}(?![\w'\u2019-])", sentence)
 
 
-def _like(pattern: str, word: str) -> str:
-    """The word with a capital if `pattern` has one."""
+def _match_case(pattern: str, word: str) -> str:
+    """The word, capitalised if `pattern` is."""
     return word.capitalize() if pattern[0].isupper() else word

@@ -1,7 +1,7 @@
-"""What Sentence-BERT is for, measured: the most similar pair among many sentences, with and without reading pairs.
+"""Efficiency task: the time to find the most similar pair of sentences, with a bi-encoder and with a cross-encoder.
 
-The bi-encoder does all of it; a cross-encoder would take hours, so it reads a sample of the pairs, and its time is
-scaled to all of them.
+The bi-encoder does the full search. A cross-encoder would take hours, so it scores a sample of the pairs, and its time
+is extrapolated to all of them.
 """
 
 import time
@@ -22,14 +22,14 @@ SENTENCES = 10_000
 """As many as in the paper."""
 SAMPLED_PAIRS = 1_000
 
-_BATCH = 32
-_WARM = 64  # sentences or pairs before the clock is started
+_BATCH_SIZE = 32
+_WARM_UP = 64  # sentences or pairs that are computed before the measurement
 
 Result = TypeVar("Result")
 
 
 class Compare(Protocol):
-    """All that is asked of a cross-encoder. A CrossEncoder can do it."""
+    """What the task needs of a cross-encoder; `CrossEncoder` has it."""
 
     def predict(self, pairs: Sequence[tuple[str, str]]) -> np.ndarray:
         """Returns a score per pair."""
@@ -51,31 +51,30 @@ def evaluate_efficiency(
 
     Times are in seconds: `bi_encoder_seconds` is `encode_seconds` and `search_seconds`; `cross_encoder_seconds` is the
     time for `sampled_pairs` random pairs, scaled to all n (n - 1) / 2; `ratio` is the second by the first. Each has
-    its processor time (`..._cpu_seconds`, of all threads). For a SentenceEncoder also `in_order_encode_seconds`: in
-    batches of 32 as the texts come, padded, which is smart batching off, and `smart_batching` is how many times faster
-    encoding is with it.
+    its processor time (`..._cpu_seconds`, of all threads). For a SentenceEncoder also `in_order_encode_seconds`: padded
+    batches of 32 in the order of the texts, without smart batching; `smart_batching` is the speed-up by it.
     """
     chosen = _choose(texts, sentences, name, seed)
     all_pairs = len(chosen) * (len(chosen) - 1) // 2
     sample = _sample_pairs(len(chosen), min(sampled_pairs, all_pairs), seed)
-    encoder.encode(chosen[:_WARM])
+    encoder.encode(chosen[:_WARM_UP])
     vectors, *encode = _measure(lambda: encoder.encode(chosen))
     best, *search = _measure(lambda: mine_paraphrases(vectors, top_k=1, max_pairs=1))
     pairs = [(chosen[a], chosen[b]) for a, b in sample.tolist()]
-    cross_encoder.predict(pairs[:_WARM])
+    cross_encoder.predict(pairs[:_WARM_UP])
     _, *cross = _measure(lambda: cross_encoder.predict(pairs))
-    bi = [encode[clock] + search[clock] for clock in (0, 1)]
+    bi_encoder = [encode[clock] + search[clock] for clock in (0, 1)]
     scaled = [seconds * all_pairs / len(pairs) for seconds in cross]
-    scores = {"ratio": scaled[0] / bi[0], "cpu_ratio": scaled[1] / max(bi[1], 1e-9)}
+    scores = {"ratio": scaled[0] / bi_encoder[0], "cpu_ratio": scaled[1] / max(bi_encoder[1], 1e-9)}
     named = {
-        "bi_encoder": bi,
+        "bi_encoder": bi_encoder,
         "encode": encode,
         "search": search,
         "cross_encoder": scaled,
         "cross_encoder_sample": cross,
     }
     if isinstance(encoder, SentenceEncoder) and not isinstance(encoder.parts.body, StaticEmbedding):
-        encode_in_order(encoder, chosen[:_WARM])
+        encode_in_order(encoder, chosen[:_WARM_UP])
         _, *in_order = _measure(lambda: encode_in_order(encoder, chosen))
         named["in_order_encode"] = in_order
         scores |= {"smart_batching": in_order[0] / encode[0], "smart_batching_cpu": in_order[1] / max(encode[1], 1e-9)}
@@ -87,21 +86,21 @@ def evaluate_efficiency(
 
 
 @torch.inference_mode()
-def encode_in_order(encoder: SentenceEncoder, texts: Sequence[str], batch_size: int = _BATCH) -> np.ndarray:
-    """Vectors (n, dim) without smart batching: batches as the texts come, each padded to its longest text.
+def encode_in_order(encoder: SentenceEncoder, texts: Sequence[str], batch_size: int = _BATCH_SIZE) -> np.ndarray:
+    """Vectors (n, dim) without smart batching: batches in the order of the texts, each padded to its longest text.
 
-    No prompt is put before them, and all dimensions are kept.
+    No prompt is used, and vectors are not truncated.
     """
     body, pooling = encoder.parts.body, encoder.parts.pooling
     if isinstance(body, StaticEmbedding) or pooling is None:
-        raise ModelError("a static model pads nothing: smart batching makes no difference to it")
+        raise ModelError("a static model has no padding, so that smart batching has no effect: use a transformer")
     if encoder.precision == "int8":
-        raise ModelError("padded batches are not computed in int8: load the encoder in float32 to compare")
+        raise ModelError("padded batches are not supported in int8: load the encoder in float32")
     forward = PaddedForward(body, pooling, encoder.device)
     done = []
     for start in range(0, len(texts), batch_size):
         batch = body.text_tokenizer.tokenize(texts[start : start + batch_size])
-        order = np.argsort(-batch.n_tokens, kind="stable")  # the longest first, as the forward pass asks for
+        order = np.argsort(-batch.n_tokens, kind="stable")  # the longest first, as the forward pass requires
         ids = [batch.ids[at : at + size] for at, size in zip(batch.starts[order], batch.n_tokens[order], strict=True)]
         vectors = forward(ids, 0)
         for head in encoder.parts.heads:
@@ -118,8 +117,7 @@ def _choose(texts: Sequence[str], sentences: int | None, name: str, seed: int) -
     wanted = min(SENTENCES, len(distinct)) if sentences is None else sentences
     if wanted < 2 or wanted > len(distinct):
         raise DataError(
-            f"the most similar pair of {wanted} sentences was asked for, and {name} has {len(distinct)} distinct ones: "
-            "expected from 2 to as many as there are"
+            f"sentences is {wanted}, but {name} has {len(distinct)} distinct texts: use 2 to {len(distinct)}"
         )
     rows = np.sort(np.random.default_rng(seed).choice(len(distinct), wanted, replace=False))
     return [distinct[row] for row in rows.tolist()]
@@ -137,7 +135,7 @@ def _sample_pairs(n: int, size: int, seed: int) -> np.ndarray:
 
 
 def _measure(work: Callable[[], Result]) -> tuple[Result, float, float]:
-    """What the work gives, and the seconds it took by the wall and of the processors."""
+    """The result of `work`, its wall time and its processor time, in seconds."""
     wall, cpu = time.perf_counter(), time.process_time()
     result = work()
     return result, time.perf_counter() - wall, time.process_time() - cpu

@@ -1,4 +1,4 @@
-"""Evaluations as one HTML page with plots, which needs no network and runs no script."""
+"""Evaluations as one HTML page with plots, without network access or scripts."""
 
 import math
 from collections.abc import Sequence
@@ -98,7 +98,7 @@ def render_page(evaluations: Sequence[Evaluation], title: str = "Evaluation") ->
     """The page, to be written as UTF-8: tables as in `render_text`, then the curves of each evaluation and its parts.
 
     A curve called calibration (or calibration of ...) is drawn from 0 to 1 with the diagonal; all others of an
-    evaluation are histograms, as lower edge and count, drawn over each other, each as shares of its own total.
+    evaluation are histograms, as lower edge and count, in one plot, each as shares of its own total.
     """
     environment = jinja2.Environment(
         autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
@@ -154,7 +154,7 @@ def _plot(title: str, curves: dict[str, list[list[float]]], calibrated: bool = F
     across = ((left, "start"), ((left + right) / 2, "middle"), (right, "end"))
     ticks = [(*place(x, 0), anchor, x, 16) for x, anchor in across]
     ticks += [(_LEFT - 6, place(left, y)[1], "end", y, 4) for y in (0, top / 2, top)]
-    # The diagonal is where a cosine is as large as the share; outside 0 to 1 no share can be.
+    # On the diagonal a cosine equals the share of positives; shares are from 0 to 1.
     ends = max(left, 0.0), min(right, 1.0)
     return {
         "title": title,

@@ -1,10 +1,11 @@
-"""The health of an embedding space: whether it uses the room it has, and whether all of its rows can be found.
+"""Health task: whether an embedding space uses all of its dimensions, and whether all rows can be found.
 
 Alignment and uniformity are those of Wang and Isola (2020); hubness is the skewness of how often a row is among the
 nearest of the others (Radovanović et al., 2010).
 """
 
 import numpy as np
+import scipy.stats
 
 from sbert_core.data.examples import Examples
 from sbert_core.errors import DataError
@@ -15,11 +16,11 @@ from sbert_core.neighbors.in_memory import find_neighbors
 
 NEIGHBORS = 10
 PAIR_ROWS = 2_000
-"""Rows of the sample whose pairs are all compared: two million."""
-POSITIVE = 0.8
-"""A labelled pair is a positive one above this: 4 of 5 for STS-B, as Gao et al. (2021) do."""
+"""Rows of the sample of which all pairs are compared: two million pairs."""
+POSITIVE_LABEL = 0.8
+"""A pair with a higher label is positive: above 4 of 5 in STS-B, as in Gao et al. (2021)."""
 
-_DEAD = 1e-4  # of the mean variance of a dimension
+_DEAD_VARIANCE = 1e-4  # as a share of the mean variance of a dimension
 
 
 def evaluate_health(
@@ -32,13 +33,13 @@ def evaluate_health(
 ) -> Evaluation:
     """Measures the space on the distinct texts of all columns, at most `limit` of them, drawn with `seed`.
 
-    Two or more columns: the first two are pairs of the same meaning, if there are no labels or if a label is above
-    `POSITIVE`; only then there is an alignment. A text whose vector is zero has no direction and is left out.
+    The first two of several columns are positive pairs, if there are no labels or if the label is above
+    `POSITIVE_LABEL`; only then alignment is computed. A text with a zero vector has no direction and is left out.
 
     Figures: `uniformity` (log of the mean of exp(-2 d²), the lower the better, at best about -4), `alignment` (mean d²
-    of positive pairs, the lower the better), `mean_cosine` of pairs at random (0: isotropic), `first_component` and
-    `first_10_components` (their share of the variance), `dead_dimensions` (share of dimensions that hardly vary),
-    `hubness` (skewness of the 10-occurrences, 0: none) and `anti_hubs` (share of rows that are nobody's neighbour).
+    of positive pairs, the lower the better), `mean_cosine` of random pairs (0: isotropic), `first_component` and
+    `first_10_components` (shares of the variance), `dead_dimensions` (share of dimensions with hardly any variance),
+    `hubness` (skewness of the 10-occurrences, 0: none) and `anti_hubs` (share of rows that are no row's neighbour).
     """
     if limit < 3:
         raise DataError(f"limit must be at least 3, got {limit}")
@@ -46,8 +47,8 @@ def evaluate_health(
     generator = np.random.default_rng(seed)
     if len(texts) > limit:
         texts = [texts[row] for row in np.sort(generator.choice(len(texts), limit, replace=False)).tolist()]
-    vectors, some = unit_rows(encoder.encode(texts))
-    vectors = vectors[some]
+    vectors, has_direction = unit_rows(encoder.encode(texts))
+    vectors = vectors[has_direction]
     if len(vectors) < 3:
         raise DataError(f"{examples.name} has {len(vectors)} distinct texts with a vector: expected 3 or more")
     rows = np.sort(generator.permutation(len(vectors))[:PAIR_ROWS])
@@ -60,14 +61,14 @@ def evaluate_health(
         **_variances(vectors),
         **_hubness(vectors, k),
     }
-    counts = {"texts": len(vectors), "without_direction": int((~some).sum()), "dimensions": vectors.shape[1]}
+    counts = {"texts": len(vectors), "without_direction": int((~has_direction).sum()), "dimensions": vectors.shape[1]}
     curves = {"cosines of random pairs": _histogram(cosines)}
     positives = _positives(examples)
     if positives is not None:
         if len(positives) > limit:
             positives = positives.take(np.sort(generator.choice(len(positives), limit, replace=False)))
-        (first, ok), (second, okay) = (unit_rows(encoder.encode(column)) for column in positives.texts[:2])
-        near = np.einsum("nd,nd->n", first, second, dtype=np.float64)[ok & okay]
+        (first, first_ok), (second, second_ok) = (unit_rows(encoder.encode(column)) for column in positives.texts[:2])
+        near = np.einsum("nd,nd->n", first, second, dtype=np.float64)[first_ok & second_ok]
         scores["alignment"] = float((2 - 2 * near).mean()) if len(near) else np.nan
         counts["positive_pairs"] = len(near)
         curves["cosines of positive pairs"] = _histogram(near)
@@ -75,7 +76,7 @@ def evaluate_health(
 
 
 def _histogram(cosines: np.ndarray) -> list[list[float]]:
-    return cosine_histogram(cosines.clip(-1, 1))  # rounding goes a little past the ends
+    return cosine_histogram(cosines.clip(-1, 1))  # rounding may exceed the ends
 
 
 def _positives(examples: Examples) -> Examples | None:
@@ -84,10 +85,8 @@ def _positives(examples: Examples) -> Examples | None:
     if examples.labels is None:
         return examples
     if examples.labels.ndim != 1 or examples.classes:
-        raise DataError(
-            f"the labels of {examples.name} do not say which pairs mean the same: expected scores, or 0 and 1"
-        )
-    return examples.take(np.flatnonzero(examples.labels > POSITIVE))
+        raise DataError(f"the labels of {examples.name} do not mark positive pairs: use scores, or 0 and 1")
+    return examples.take(np.flatnonzero(examples.labels > POSITIVE_LABEL))
 
 
 def _pair_cosines(vectors: np.ndarray) -> np.ndarray:
@@ -101,20 +100,18 @@ def _variances(vectors: np.ndarray) -> dict[str, float]:
     variances = np.diag(covariance)
     total = variances.sum()
     parts = np.linalg.eigvalsh(covariance)[::-1].clip(min=0)
-    spread = total > 1e-12  # else all rows are one and the same
+    is_spread = total > 1e-12  # else all rows are equal
     return {
-        "first_component": float(parts[0] / total) if spread else 1.0,
-        "first_10_components": float(parts[:10].sum() / total) if spread else 1.0,
-        "dead_dimensions": float((variances <= _DEAD * variances.mean()).mean()) if spread else 1.0,
+        "first_component": float(parts[0] / total) if is_spread else 1.0,
+        "first_10_components": float(parts[:10].sum() / total) if is_spread else 1.0,
+        "dead_dimensions": float((variances <= _DEAD_VARIANCE * variances.mean()).mean()) if is_spread else 1.0,
     }
 
 
 def _hubness(vectors: np.ndarray, k: int) -> dict[str, float]:
     found = find_neighbors(vectors, k).indices
-    occurrences = np.bincount(found[found >= 0], minlength=len(vectors)).astype(np.float64)
-    centered = occurrences - occurrences.mean()
-    deviation = centered.std()
+    occurrences = np.bincount(found[found >= 0], minlength=len(vectors))
     return {
-        "hubness": float((centered**3).mean() / deviation**3) if deviation else 0.0,
+        "hubness": float(scipy.stats.skew(occurrences)) if np.ptp(occurrences) else 0.0,
         "anti_hubs": float((occurrences == 0).mean()),
     }

@@ -1,4 +1,4 @@
-"""Mining: whether the duplicates of a corpus are found among all its pairs."""
+"""Mining task: whether the duplicates of a corpus are found among all its pairs."""
 
 from collections.abc import Collection, Mapping
 
@@ -32,9 +32,9 @@ def evaluate_mining(
         encoder: of the texts.
         texts: the corpus, by id.
         duplicates: the gold pairs of ids, in any order.
-        transitive: also takes for duplicates what is connected by them: a and c, if a and b are, and b and c.
-        top_k: how many neighbours of each text are looked at.
-        max_pairs: how many pairs, the best, are scored; gold pairs past them are missed.
+        transitive: treats connected texts as duplicates too: a and c, if a and b are, and b and c.
+        top_k: neighbours per text.
+        max_pairs: number of best pairs that are scored; other gold pairs are missed.
         name: of the data.
         model: its name.
     """
@@ -61,13 +61,15 @@ def _gold(numbers: Mapping[str, int], duplicates: Collection[tuple[str, str]], n
     for pair in duplicates:
         missing = next((identity for identity in pair if identity not in numbers), None)
         if missing is not None:
-            raise DataError(f"{name}: {missing!r} of the gold pair {tuple(pair)} is not the id of a text")
+            raise DataError(
+                f"{name}: {missing!r} of the gold pair {tuple(pair)} is not the id of a text: use ids of the texts"
+            )
         first, second = sorted(numbers[identity] for identity in pair)
         if first == second:
             raise DataError(f"{name}: the gold pair {tuple(pair)} is one text twice: give pairs of different ids")
         gold.add((first, second))
     if not gold:
-        raise DataError(f"{name} has no gold pairs of duplicates: there is nothing to find")
+        raise DataError(f"{name} has no gold pairs: give at least one pair of duplicates")
     return gold
 
 

@@ -1,4 +1,4 @@
-"""Natural language inference: what a simple classifier can tell from two frozen vectors."""
+"""NLI task: the accuracy of a simple classifier on two frozen vectors."""
 
 import numpy as np
 from threadpoolctl import threadpool_limits
@@ -14,10 +14,10 @@ MAIN = "accuracy"
 def evaluate_nli(
     encoder: Encode, train: Examples, test: Examples, *, c: float = 1.0, model: str = "model"
 ) -> Evaluation:
-    """Accuracy on `test` of a logistic regression on [u; v; |u - v|], learned from the frozen vectors of `train`.
+    """Accuracy on `test` of a logistic regression on [u; v; |u - v|], trained on the frozen vectors of `train`.
 
     `c` is scikit-learn's inverse strength of regularisation. Also the macro-averaged F1, and `majority`: the accuracy
-    of always saying the most frequent class of `train`.
+    of always predicting the most frequent class of `train`.
     """
     from sklearn.linear_model import LogisticRegression  # takes a second
     from sklearn.metrics import f1_score
@@ -31,18 +31,18 @@ def evaluate_nli(
         )
     if not c > 0:
         raise DataError(f"c must be above 0, got {c}")
-    known, truth = labels_of(train), labels_of(test)
-    kinds, counts = np.unique(known, return_counts=True)
+    train_labels, test_labels = labels_of(train), labels_of(test)
+    kinds, counts = np.unique(train_labels, return_counts=True)
     if len(kinds) < 2:
-        raise DataError(f"{train.name} has one class only: a classifier needs at least two")
+        raise DataError(f"{train.name} has one class only: use rows of at least two classes")
     vectors = encode_columns(encoder, [*train.texts, *test.texts])
     with threadpool_limits(1):  # with several threads the order of sums changes the outcome
-        classifier = LogisticRegression(C=c, max_iter=1000).fit(_features(*vectors[:2]), known)
-        said = classifier.predict(_features(*vectors[2:]))
+        classifier = LogisticRegression(C=c, max_iter=1000).fit(_features(*vectors[:2]), train_labels)
+        predicted = classifier.predict(_features(*vectors[2:]))
     scores = {
-        "accuracy": float((said == truth).mean()),
-        "macro_f1": float(f1_score(truth, said, average="macro")),
-        "majority": float((truth == kinds[np.argmax(counts)]).mean()),
+        "accuracy": float((predicted == test_labels).mean()),
+        "macro_f1": float(f1_score(test_labels, predicted, average="macro")),
+        "majority": float((test_labels == kinds[np.argmax(counts)]).mean()),
     }
     sizes = {"train_rows": len(train), "rows": len(test), "classes": len(kinds)}
     return Evaluation("nli", test.name, model, MAIN, scores, sizes)

@@ -1,4 +1,4 @@
-"""Pairs with a label, the same or not: how well a score tells them apart."""
+"""Pairs task: how well a similarity separates positive from negative pairs."""
 
 import numpy as np
 
@@ -12,7 +12,6 @@ from sbert_core.evaluation.metrics import (
     average_precision,
     best_accuracy,
     best_f1,
-    matthews,
 )
 from sbert_core.evaluation.result import Encode, Evaluation
 from sbert_core.evaluation.vectors import check_examples, encode_columns, labels_of
@@ -21,14 +20,14 @@ MAIN = "cosine_average_precision"
 
 
 def evaluate_pairs(
-    encoder: Encode, examples: Examples, *, wanted_precision: float = 0.9, model: str = "model"
+    encoder: Encode, examples: Examples, *, minimum_precision: float = 0.9, model: str = "model"
 ) -> Evaluation:
-    """What cosine, dot product, Euclidean and Manhattan distance tell about binary labels.
+    """Binary classification of pairs by cosine, dot product, Euclidean and Manhattan distance.
 
     For each of them: the best accuracy and F1 (with its precision, recall and Matthews' correlation) that a threshold
     can give, and that threshold; average precision; and the threshold with the highest recall whose precision is at
-    least `wanted_precision`: if there is none, recall is 0 and the threshold nan. A pair is called positive from the
-    threshold on; for distances, up to it. Thresholds are chosen on the rows they are scored on.
+    least `minimum_precision`: if there is none, recall is 0 and the threshold nan. A pair is predicted positive
+    from the threshold on; for distances, up to it. Thresholds are chosen on the same rows they are scored on.
     Curves: `scores of positives`, `scores of negatives` and `calibration`, all of cosine.
     """
     check_examples("pairs", examples, [2], "binary labels")
@@ -38,7 +37,7 @@ def evaluate_pairs(
     scores: dict[str, float] = {}
     try:
         for name, values in scored.items():
-            figures = _decide(values, labels, wanted_precision, -1 if name in DISTANCES else 1)
+            figures = _decide(values, labels, minimum_precision, -1 if name in DISTANCES else 1)
             scores |= {f"{name}_{figure}": value for figure, value in figures.items()}
     except DataError as error:
         raise DataError(f"{examples.name}: {error}") from error
@@ -52,9 +51,12 @@ def evaluate_pairs(
     return Evaluation("pairs", examples.name, model, MAIN, scores, counts, curves)
 
 
-def _decide(scores: np.ndarray, labels: np.ndarray, wanted: float, sign: int) -> dict[str, float]:
-    """Figures of one similarity; `sign` turns its thresholds into what people read."""
-    accuracy, f1, precise = best_accuracy(scores, labels), best_f1(scores, labels), at_precision(scores, labels, wanted)
+def _decide(scores: np.ndarray, labels: np.ndarray, minimum_precision: float, sign: int) -> dict[str, float]:
+    """Figures of one similarity; `sign` is -1 for distances, to report their thresholds as positive numbers."""
+    from sklearn.metrics import matthews_corrcoef  # slow to import
+
+    accuracy, f1 = best_accuracy(scores, labels), best_f1(scores, labels)
+    precise = at_precision(scores, labels, minimum_precision)
     return {
         "accuracy": accuracy.accuracy,
         "accuracy_threshold": sign * accuracy.threshold,
@@ -62,8 +64,8 @@ def _decide(scores: np.ndarray, labels: np.ndarray, wanted: float, sign: int) ->
         "precision": f1.precision,
         "recall": f1.recall,
         "f1_threshold": sign * f1.threshold,
-        "mcc": matthews(scores >= f1.threshold, labels),
+        "mcc": float(matthews_corrcoef(labels, scores >= f1.threshold)),
         "average_precision": average_precision(scores, labels),
-        f"recall_at_precision_{wanted:g}": precise.recall,
-        f"threshold_at_precision_{wanted:g}": sign * precise.threshold,
+        f"recall_at_precision_{minimum_precision:g}": precise.recall,
+        f"threshold_at_precision_{minimum_precision:g}": sign * precise.threshold,
     }

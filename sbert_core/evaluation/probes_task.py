@@ -1,6 +1,6 @@
-"""Robustness probes: a typo should move a sentence less than a change of its meaning.
+"""Probes task: a typo should change the vector of a sentence less than a change of its meaning.
 
-The edits are rules for English; a sentence to which a rule does not apply is counted and not used.
+The edits are rules for English; sentences to which a rule does not apply are counted and not used.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,7 +15,7 @@ from sbert_core.neighbors.cosine import unit_rows
 HARMLESS = "typo"
 PROBES = ("typo", "negation", "number", "entity", "word_order")
 
-_PLAIN: dict[str, Callable[[str], str | None]] = {
+_EDITS: dict[str, Callable[[str], str | None]] = {
     "typo": make_typo,
     "negation": negate,
     "number": change_number,
@@ -26,13 +26,13 @@ _PLAIN: dict[str, Callable[[str], str | None]] = {
 def make_probes(sentences: Sequence[str]) -> dict[str, list[str | None]]:
     """For each probe the edited sentences, None where the edit does not apply.
 
-    The other name of an entity swap is the next one in the sentences that follow, the first ones after the last.
+    An entity swap uses the next name of the following sentences; after the last sentence, those from the beginning.
     """
-    edited = {name: [edit(sentence) for sentence in sentences] for name, edit in _PLAIN.items()}
+    edited = {name: [edit(sentence) for sentence in sentences] for name, edit in _EDITS.items()}
     names = [(row, name) for row, sentence in enumerate(sentences) for name in find_names(sentence)]
     ahead = [name for _, name in names]
     places = np.searchsorted([row for row, _ in names], np.arange(len(sentences)), side="right").tolist()
-    window = 50  # the same name may come many times in a row
+    window = 50  # the same name may occur many times in succession
     edited["entity"] = [
         swap_entity(sentence, (ahead[place : place + window] + ahead[: max(0, place + window - len(ahead))]))
         for sentence, place in zip(sentences, places, strict=True)
@@ -43,7 +43,7 @@ def make_probes(sentences: Sequence[str]) -> dict[str, list[str | None]]:
 def evaluate_probes(
     encoder: Encode, sentences: Sequence[str], *, name: str = "data", model: str = "model"
 ) -> Evaluation:
-    """How near edited sentences stay to the originals, by cosine.
+    """The cosine of edited sentences with their originals.
 
     `typo_nearer` is the share of cases, each a sentence and an edit that changes its meaning, in which the sentence
     with a typo is strictly nearer to the original; every probe is a part with its own, and with its mean `cosine`.
@@ -51,18 +51,16 @@ def evaluate_probes(
     """
     texts = list(dict.fromkeys(sentences))
     edited = make_probes(texts)
-    wanted = [text for column in edited.values() for text in column if text is not None]
-    if not wanted:
-        raise DataError(
-            f"{name}: none of the {len(texts)} sentences can be edited; the probes are for English sentences"
-        )
-    originals, some = unit_rows(encoder.encode(texts))
-    changed = iter(unit_rows(encoder.encode(wanted))[0])
+    edited_texts = [text for column in edited.values() for text in column if text is not None]
+    if not edited_texts:
+        raise DataError(f"{name}: none of the {len(texts)} sentences can be edited: use English sentences")
+    originals, has_direction = unit_rows(encoder.encode(texts))
+    changed = iter(unit_rows(encoder.encode(edited_texts))[0])
     cosines = {probe: np.full(len(texts), np.nan) for probe in edited}
     for probe, column in edited.items():
         for row in (row for row, text in enumerate(column) if text is not None):
             cosine = float(originals[row] @ next(changed))
-            cosines[probe][row] = cosine if some[row] else np.nan
+            cosines[probe][row] = cosine if has_direction[row] else np.nan
     parts = []
     wins = cases = 0
     for probe in edited:
@@ -83,5 +81,5 @@ def evaluate_probes(
 
 
 def _mean(values: np.ndarray) -> float:
-    known = values[np.isfinite(values)]
-    return float(known.mean()) if len(known) else float("nan")
+    finite = values[np.isfinite(values)]
+    return float(finite.mean()) if len(finite) else float("nan")

@@ -10,14 +10,14 @@ from collections.abc import Sequence
 from sbert_core.errors import DataError
 from sbert_core.evaluation.result import Evaluation
 
-_FEW = 3  # figures of a part that are all shown
+_MAX_PART_FIGURES = 3  # a part with more shows its main figure only
 _MARKUP = re.compile(r"[\\`*\[\]|<>&~#]|(?<![^\W_])_|_(?![^\W_])")
 _BREAKS = re.compile(r"\s+")
 
 
 @dataclasses.dataclass(frozen=True)
 class Table:
-    """What is shown of evaluations of one task on the same data; the first column names the figures."""
+    """The figures of evaluations of one task on the same data; the first column has their names."""
 
     title: str
     header: list[str]
@@ -41,12 +41,12 @@ def make_tables(evaluations: Sequence[Evaluation]) -> list[Table]:
 
 
 def render_text(evaluations: Sequence[Evaluation]) -> str:
-    """Tables to be read on a terminal."""
+    """Tables for a terminal."""
     return "\n\n".join("\n".join(_text_lines(table)) for table in make_tables(evaluations)) + "\n"
 
 
 def render_markdown(evaluations: Sequence[Evaluation]) -> str:
-    """Tables in Markdown; names are text in them, whatever markup they look like."""
+    """Tables in Markdown; markup in names is escaped."""
     parts = []
     for table in make_tables(evaluations):
         lines = [table.header, *table.rows]
@@ -57,13 +57,13 @@ def render_markdown(evaluations: Sequence[Evaluation]) -> str:
 
 
 def render_json(evaluations: Sequence[Evaluation]) -> str:
-    """All there is, as JSON that `read_json` takes back."""
+    """The evaluations as JSON; `read_json` is the inverse."""
     values = {"evaluations": [evaluation.to_dict() for evaluation in evaluations]}
     return json.dumps(values, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def read_json(text: str) -> list[Evaluation]:
-    """The opposite of `render_json`."""
+    """The inverse of `render_json`."""
     try:
         values = json.loads(text)["evaluations"]
     except (ValueError, KeyError, TypeError) as error:
@@ -72,7 +72,7 @@ def read_json(text: str) -> list[Evaluation]:
 
 
 def format_figure(value: float | None) -> str:
-    """Four digits behind the point, fewer for large numbers; counts as they are."""
+    """A figure with four decimals, or one if it is large; a count without."""
     if value is None or not math.isfinite(value):
         return "-"
     if isinstance(value, int):
@@ -88,7 +88,7 @@ def _rows(columns: Sequence[dict[str, float]] | Sequence[dict[str, int]]) -> lis
 
 def _part_rows(group: Sequence[Evaluation]) -> list[list[str]]:
     """The figures of each part if they are few, else the main one."""
-    few = all(len(part.scores) <= _FEW for evaluation in group for part in evaluation.parts)
+    few = all(len(part.scores) <= _MAX_PART_FIGURES for evaluation in group for part in evaluation.parts)
     columns = []
     for evaluation in group:
         column: dict[str, float] = {}
@@ -115,14 +115,14 @@ def _pad(cell: str, width: int, left: bool) -> str:
 
 
 def _width(cell: str) -> int:
-    """Columns of a terminal: two for a Chinese sign, none for an accent."""
+    """Columns of a terminal: two for a Chinese character, none for a combining accent."""
     return sum(
         0 if unicodedata.combining(char) else 2 if unicodedata.east_asian_width(char) in "WF" else 1 for char in cell
     )
 
 
 def _plain(cell: str) -> str:
-    """One line, and nothing that a terminal would obey."""
+    """One line without control characters."""
     return "".join(char if char.isprintable() else "\ufffd" for char in _BREAKS.sub(" ", cell))
 
 

@@ -1,4 +1,4 @@
-"""What an evaluation is asked to do, checked, and the rows it is about."""
+"""The checked settings of an evaluation, and the rows they select."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -22,26 +22,25 @@ Task = Literal[
     "probes",
 ]
 
-_OF_ROWS = tuple(task for task in get_args(Task) if task not in ("retrieval", "mining"))  # the two go by ids
-# Options that only some tasks have.
-_OF_TASKS: dict[str, tuple[str, ...]] = {
-    "columns": (*_OF_ROWS, "mining"),
+_ROW_TASKS = tuple(task for task in get_args(Task) if task not in ("retrieval", "mining"))  # these two use ids
+_TASKS_OF_OPTION: dict[str, tuple[str, ...]] = {
+    "columns": (*_ROW_TASKS, "mining"),
     "label": ("sts", "pairs", "nli", "clustering", "transfer", "health"),
     "label_range": ("sts", "health"),
-    "where": _OF_ROWS,
-    "limit": _OF_ROWS,
+    "where": _ROW_TASKS,
+    "limit": _ROW_TASKS,
     "group_column": ("sts",),
     "split_column": ("nli", "transfer"),
     "pairs": ("mining",),
     "cross_encoder": ("efficiency",),
     "sentences": ("efficiency",),
 }
-_LABELLED = ("sts", "pairs", "nli", "clustering", "transfer")
+_LABELLED_TASKS = ("sts", "pairs", "nli", "clustering", "transfer")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Request:
-    """What was asked for; `evaluate` says what each of them means."""
+    """The arguments of `evaluate`, which documents them."""
 
     task: str
     data: str
@@ -61,26 +60,26 @@ class Request:
     def __post_init__(self) -> None:
         if self.task not in get_args(Task):
             raise DataError(f"there is no task {self.task!r}: use {', '.join(get_args(Task))}")
-        for name, tasks in _OF_TASKS.items():
+        for name, tasks in _TASKS_OF_OPTION.items():
             if getattr(self, name) not in (None, (), []) and self.task not in tasks:
-                raise DataError(f"{name} means nothing to {self.task}: it is for {', '.join(tasks)}")
-        if self.label is None and self.task in _LABELLED:
+                raise DataError(f"{name} is not for {self.task} but for {', '.join(tasks)}: leave {name} out")
+        if self.label is None and self.task in _LABELLED_TASKS:
             there = ", ".join(column_names(self.data))
             raise DataError(f"{self.task} needs labels: name the label column of {self.data}, which has {there}")
 
     def name(self, where: Mapping[str, Any] | None = None) -> str:
-        """What the data are called: the file, and which rows of it."""
+        """The name of the data: the file, and the condition on its rows."""
         conditions = {**(self.where or {}), **(where or {})}
-        told = ", ".join(
+        condition = ", ".join(
             f"{column}={'|'.join(map(str, value)) if isinstance(value, list | tuple) else value}"
             for column, value in conditions.items()
         )
-        return f"{self.data} ({told})" if told else self.data
+        return f"{self.data} ({condition})" if condition else self.data
 
     def read(
         self, kind: LabelKind = "none", where: Mapping[str, Any] | None = None, classes: Sequence[str] = ()
     ) -> Examples:
-        """The rows that were asked for, and of these those with `where`."""
+        """The selected rows; `where` restricts them further."""
         examples = self.read_labels(self.label if kind != "none" else None, kind, where, classes)
         return dataclasses.replace(examples, name=self.name(where))
 

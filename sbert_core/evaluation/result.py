@@ -1,4 +1,4 @@
-"""What an evaluation tells: figures, counts, curves to plot, and the parts it is the mean of."""
+"""The result of an evaluation: figures, counts, curves to plot, and parts."""
 
 import dataclasses
 import math
@@ -11,9 +11,9 @@ from sbert_core.errors import DataError
 
 
 class Encode(Protocol):
-    """All that a task asks of a model: texts to rows. A SentenceEncoder can do it.
+    """What a task needs of a model: vectors of texts; `SentenceEncoder` has it.
 
-    One that also has `encode_query` and `encode_document` is asked by these where a task has queries.
+    Tasks with queries use `encode_query` and `encode_document` of models that have them.
     """
 
     def encode(self, texts: Sequence[str]) -> np.ndarray:
@@ -23,16 +23,16 @@ class Encode(Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class Evaluation:
-    """What a model scored on a data set."""
+    """The scores of a model on a data set."""
 
     task: str
     data: str  # name of the data: a file, a subset
     model: str
-    main: str  # the name of the figure that counts most
+    main: str  # the name of the main figure
     scores: dict[str, float]  # figures by name; correlations and rates from 0 (or -1) to 1
     counts: dict[str, int]  # rows, classes ...
     curves: dict[str, list[list[float]]] = dataclasses.field(default_factory=dict)  # points to plot
-    parts: list["Evaluation"] = dataclasses.field(default_factory=list)  # subsets this is the mean of, or probes
+    parts: list["Evaluation"] = dataclasses.field(default_factory=list)  # subsets, or probes
 
     def __post_init__(self) -> None:
         if self.main not in self.scores:
@@ -40,11 +40,11 @@ class Evaluation:
 
     @property
     def score(self) -> float:
-        """The figure that counts most."""
+        """The main figure."""
         return self.scores[self.main]
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain values for JSON, which knows no NaN: a figure that is not defined is None."""
+        """Values for JSON, which has no NaN: an undefined figure is None."""
         return {
             "task": self.task,
             "data": self.data,
@@ -60,7 +60,7 @@ class Evaluation:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "Evaluation":
-        """The opposite of `to_dict`."""
+        """The inverse of `to_dict`."""
         if not isinstance(values, Mapping):
             raise DataError(f"an evaluation is a mapping, got {type(values).__name__}")
         fields = {field.name for field in dataclasses.fields(cls)}

@@ -1,4 +1,4 @@
-"""One entry for every task: reads its data, loads the models, and scores each of them."""
+"""The entry point of all tasks: reads the data, loads the models and scores each of them."""
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
@@ -14,7 +14,6 @@ from sbert_core.errors import DataError
 from sbert_core.evaluation.clustering_task import evaluate_clustering
 from sbert_core.evaluation.efficiency_task import evaluate_efficiency
 from sbert_core.evaluation.health_task import evaluate_health
-from sbert_core.evaluation.identified import read_gold_pairs, read_relevant, read_text_ids
 from sbert_core.evaluation.mining_task import evaluate_mining
 from sbert_core.evaluation.nli_task import evaluate_nli
 from sbert_core.evaluation.pairs_task import evaluate_pairs
@@ -23,13 +22,14 @@ from sbert_core.evaluation.request import Request, Task
 from sbert_core.evaluation.result import Encode, Evaluation
 from sbert_core.evaluation.retrieval_task import evaluate_retrieval
 from sbert_core.evaluation.sts_task import evaluate_sts
+from sbert_core.evaluation.texts_by_id import read_gold_pairs, read_relevant, read_text_ids
 from sbert_core.evaluation.transfer_task import evaluate_transfer
 from sbert_core.evaluation.triplets_task import evaluate_triplets
 
 Score = Callable[[Encode, str], Evaluation]
-"""Scores a model, which is given with its name."""
+"""Maps a model and its name to its scores."""
 
-_UNDECIDED = "-"
+_NO_GOLD_LABEL = "-"  # of pairs whose annotators did not agree, in SNLI and MNLI
 
 
 def evaluate(
@@ -50,30 +50,30 @@ def evaluate(
     device: str = "auto",
     seed: int = 0,
 ) -> list[Evaluation]:
-    """Scores each model on a task; the data are read and checked before any model is.
+    """Scores each model on a task; data is read and checked before any model is loaded.
 
     Args:
         task: sts (pairs with gold scores), pairs (0 or 1), triplets, nli (pairs with classes), retrieval, clustering
-            (texts with classes), transfer (likewise, or pairs with classes), mining, efficiency, health or probes (all
-            three on plain texts).
+            (texts with classes), transfer (texts or pairs with classes), mining, efficiency, health or probes (on plain
+            texts).
         models: what `SentenceEncoder.load` takes, one or several; or encoders by name.
         data: rows, as `read_examples` reads them. For retrieval a folder with `queries` and `corpus` (columns id, text)
             and `relevant` (query_id, document_id, perhaps score, of which 0 is not relevant), each a Parquet, JSONL,
             TSV or CSV file. For mining texts with their ids (columns id, text).
         columns: the text columns; for mining the column of ids and that of texts.
         label: the column of gold scores or classes.
-        label_range: the least and the greatest gold score.
-        where: keeps the rows whose column has this value.
-        limit: takes a random sample of so many rows, of nli and transfer from each split.
-        group_column: scores each of its values alone, and then their mean.
+        label_range: minimum and maximum gold score.
+        where: only rows with these values.
+        limit: a random sample of this many rows; for nli and transfer from each split.
+        group_column: scores each of its values separately, and their mean.
         split_column: which rows are train, dev (or validation) and test; by default `split`. nli needs train and test
-            (and leaves out rows whose class is `-`, undecided, as SNLI has them);
-            transfer does without them by cross-validation.
+            (and leaves out rows with the class `-`, which SNLI uses for pairs without a gold label);
+            transfer uses cross-validation without them.
         pairs: the gold pairs of mining: a file with the columns id_a and id_b.
-        cross_encoder: of efficiency; by default an untrained one on the same transformer, which takes as long.
-        sentences: how many are compared in efficiency; by default 10,000, or all if there are fewer.
-        device: as of `SentenceEncoder.load`.
-        seed: of every sample.
+        cross_encoder: for efficiency; by default an untrained one on the same transformer, which takes as long.
+        sentences: number of sentences to compare in efficiency; by default 10,000, or all if there are fewer.
+        device: as in `SentenceEncoder.load`.
+        seed: of random samples.
     """
     request = Request(
         task=task,
@@ -93,10 +93,11 @@ def evaluate(
     )
     names = [models] if isinstance(models, str) else list(models)
     if not names:
-        raise DataError("no model was given to evaluate")
+        raise DataError("there is no model to evaluate: give one")
     if task == "efficiency" and isinstance(models, Mapping) and cross_encoder is None:
         raise DataError(
-            "efficiency makes a cross-encoder of a model that it loads: give cross_encoder, or models by name"
+            "efficiency needs a cross-encoder, and derives one only from models that it loads: give cross_encoder, "
+            "or models by name"
         )
     score = _PREPARE[task](request)
     if isinstance(models, Mapping):
@@ -133,27 +134,26 @@ def _prepare_nli(request: Request) -> Score:
     request, undecided = _leave_out_undecided(request)
     splits = _splits(request)
     if splits is None or "test" not in splits:
-        raise DataError(f"nli learns from rows of {request.data} whose split is train and is scored on those of test")
+        raise DataError(
+            f"{request.data} has no train and test rows, which nli needs: name their column with split_column"
+        )
 
     def score(encoder: Encode, model: str) -> Evaluation:
-        told = evaluate_nli(encoder, splits["train"], splits["test"], model=model)
-        return dataclasses.replace(told, counts=told.counts | {"undecided_rows_left_out": undecided})
+        evaluation = evaluate_nli(encoder, splits["train"], splits["test"], model=model)
+        return dataclasses.replace(evaluation, counts=evaluation.counts | {"undecided_rows_left_out": undecided})
 
     return score
 
 
 def _leave_out_undecided(request: Request) -> tuple[Request, int]:
-    """Asks for rows with a gold label only, and tells how many others there are, in all splits.
-
-    SNLI and its kin mark pairs whose annotators did not agree with a dash: no class, and nothing can be right there.
-    """
+    """The request restricted to rows with a gold label, and the number of other rows, in all splits."""
     rows = dataclasses.replace(request, limit=None).read("class")
-    if _UNDECIDED not in rows.classes or request.label in (request.where or {}):
+    if _NO_GOLD_LABEL not in rows.classes or request.label in (request.where or {}):
         return request, 0
     assert rows.labels is not None
     assert request.label is not None
-    undecided = int((rows.labels == rows.classes.index(_UNDECIDED)).sum())
-    decided = [name for name in rows.classes if name != _UNDECIDED]
+    undecided = int((rows.labels == rows.classes.index(_NO_GOLD_LABEL)).sum())
+    decided = [name for name in rows.classes if name != _NO_GOLD_LABEL]
     return dataclasses.replace(request, where={**(request.where or {}), request.label: decided}), undecided
 
 
@@ -167,7 +167,7 @@ def _prepare_transfer(request: Request) -> Score:
 
 
 def _splits(request: Request) -> dict[str, Examples] | None:
-    """The rows of train, dev and test, those that there are; None if no column tells."""
+    """The rows of the splits train, dev and test that exist; None if there is no column of splits."""
     column = request.split_column or "split"
     if (request.split_column is None and column not in column_names(request.data)) or column in (request.where or {}):
         return None
@@ -191,10 +191,10 @@ def _prepare_retrieval(request: Request) -> Score:
 
 def _prepare_mining(request: Request) -> Score:
     if request.pairs is None:
-        raise DataError("mining is scored against gold pairs: give pairs, a file with the columns id_a and id_b")
+        raise DataError("mining needs gold pairs: give pairs, a file with the columns id_a and id_b")
     columns = list(request.columns) or ["id", "text"]
     if len(columns) != 2:
-        raise DataError(f"mining reads a column of ids and one of texts, got {', '.join(columns)}")
+        raise DataError(f"mining needs a column of ids and one of texts, got {', '.join(columns)}")
     texts = read_text_ids(request.data, *columns)
     gold = read_gold_pairs(request.pairs)
     return lambda encoder, model: evaluate_mining(encoder, texts, gold, name=request.data, model=model)
@@ -212,11 +212,11 @@ def _prepare_probes(request: Request) -> Score:
 
 def _prepare_efficiency(request: Request) -> Score:
     texts = _all_texts(request)
-    given = request.cross_encoder and CrossEncoder.load(request.cross_encoder, device=request.device)
+    loaded = request.cross_encoder and CrossEncoder.load(request.cross_encoder, device=request.device)
 
     def score(encoder: Encode, model: str) -> Evaluation:
-        with torch.random.fork_rng():  # the head of a new cross-encoder is drawn
-            cross_encoder = given or CrossEncoder.begin(model, device=request.device)
+        with torch.random.fork_rng():  # the weights of a new head are random
+            cross_encoder = loaded or CrossEncoder.begin(model, device=request.device)
         return evaluate_efficiency(
             encoder,
             cross_encoder,

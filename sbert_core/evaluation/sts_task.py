@@ -1,4 +1,4 @@
-"""Semantic textual similarity: whether scores of pairs go up and down with what people say."""
+"""STS task: correlation of similarities with human scores."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -20,10 +20,10 @@ def evaluate_sts(
 ) -> Evaluation:
     """Spearman and Pearson of gold scores with cosine, dot product, negative Euclidean and Manhattan distance.
 
-    With `groups`, the subset, year or language of each row, every group is scored alone and is one of the `parts`.
-    Three figures then sum them up, and papers differ in which they mean:
+    With `groups`, the subset, year or language of each row, every group is scored separately and is one of the
+    `parts`. Three figures then summarise them; papers differ in which one they report:
 
-    - `cosine_spearman`: the mean of the groups, each counting the same (SentEval's "mean");
+    - `cosine_spearman`: the unweighted mean of the groups (SentEval's "mean");
     - `cosine_spearman_weighted`: the mean of the groups weighted by their rows (SentEval's "wmean");
     - `cosine_spearman_pooled`: one correlation over the rows of all groups together ("all" in later papers).
 
@@ -33,18 +33,18 @@ def evaluate_sts(
     gold = labels_of(examples)
     left, right = encode_columns(encoder, examples.texts)
     scored = {name: similarity(left, right) for name, similarity in SIMILARITIES.items()}
-    whole = _score(scored, gold, examples.name, model)
+    pooled = _score(scored, gold, examples.name, model)
     if groups is None:
-        return whole
+        return pooled
     if len(groups) != len(examples):
-        raise DataError(f"{examples.name} has {len(examples)} rows and {len(groups)} groups: each row is in one")
+        raise DataError(f"{examples.name} has {len(examples)} rows and {len(groups)} groups: give one group per row")
     numbers = {name: number for number, name in enumerate(dict.fromkeys(groups))}
     member = np.array([numbers[name] for name in groups])
     parts = []
     for name, number in numbers.items():
         rows = member == number
         parts.append(_score({key: of[rows] for key, of in scored.items()}, gold[rows], str(name), model))
-    return _mean(whole, parts)
+    return _mean(pooled, parts)
 
 
 def _score(scored: dict[str, np.ndarray], gold: np.ndarray, name: str, model: str) -> Evaluation:
@@ -59,14 +59,14 @@ def _score(scored: dict[str, np.ndarray], gold: np.ndarray, name: str, model: st
     return Evaluation("sts", name, model, MAIN, scores, {"rows": len(gold)}, curves)
 
 
-def _mean(whole: Evaluation, parts: list[Evaluation]) -> Evaluation:
-    """The whole, with the mean of its parts in front and its own figures called pooled."""
+def _mean(pooled: Evaluation, parts: list[Evaluation]) -> Evaluation:
+    """The means of the parts, followed by the pooled figures."""
     weights = [part.counts["rows"] for part in parts]
-    values = {name: [part.scores[name] for part in parts] for name in whole.scores}
+    values = {name: [part.scores[name] for part in parts] for name in pooled.scores}
     scores = (
         {name: float(np.mean(column)) for name, column in values.items()}
         | {f"{name}_weighted": float(np.average(column, weights=weights)) for name, column in values.items()}
-        | {f"{name}_pooled": value for name, value in whole.scores.items()}
+        | {f"{name}_pooled": value for name, value in pooled.scores.items()}
     )
-    counts = whole.counts | {"groups": len(parts)}
-    return dataclasses.replace(whole, scores=scores, counts=counts, parts=parts)
+    counts = pooled.counts | {"groups": len(parts)}
+    return dataclasses.replace(pooled, scores=scores, counts=counts, parts=parts)

@@ -1,4 +1,4 @@
-"""Triplets: whether the anchor is nearer to the positive than to the negative."""
+"""Triplets task: whether the anchor is nearer to the positive than to the negative."""
 
 from sbert_core.data.examples import Examples
 from sbert_core.evaluation.curves import cosine_histogram
@@ -12,8 +12,8 @@ MAIN = "cosine_accuracy"
 def evaluate_triplets(encoder: Encode, examples: Examples, *, model: str = "model") -> Evaluation:
     """The share of triplets whose positive is nearer than the negative, by cosine, Euclidean and Manhattan distance.
 
-    One that is as near is not nearer. The anchor is a query and the others are documents to a model that has prompts
-    for these. Curves: `scores of positives` and `scores of negatives`, of cosine.
+    Equal distances do not count. For a model with prompts, the anchor is a query and the others are documents.
+    Curves: `scores of positives` and `scores of negatives`, of cosine.
     """
     check_examples("triplets", examples, [3])
     anchors, positives, negatives = encode_columns(encoder, examples.texts, ["query", "document", "document"])

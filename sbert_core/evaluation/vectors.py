@@ -1,4 +1,4 @@
-"""What every task begins with: rows that can be scored, and their vectors."""
+"""What all tasks need: checked rows, and their vectors."""
 
 from collections.abc import Callable, Sequence
 from typing import Literal
@@ -13,12 +13,12 @@ Role = Literal["text", "query", "document"]
 
 
 def check_examples(task: str, examples: Examples, columns: Sequence[int], labels: str = "") -> None:
-    """Refuses rows that are none, have another number of text columns, or lack the labels that the task needs."""
+    """Checks that there are rows, with the number of text columns and the labels that the task needs."""
     if not len(examples):
-        raise DataError(f"{examples.name} has no rows: {task} has nothing to score")
+        raise DataError(f"{examples.name} has no rows: {task} needs some")
     if len(examples.texts) not in columns:
         raise DataError(
-            f"{task} is about {' or '.join(map(str, columns))} text column(s), and {examples.name} gives "
+            f"{task} needs {' or '.join(map(str, columns))} text column(s), but {examples.name} has "
             f"{len(examples.texts)}: name them with columns"
         )
     if labels and (examples.labels is None or examples.labels.ndim != 1):
@@ -26,7 +26,7 @@ def check_examples(task: str, examples: Examples, columns: Sequence[int], labels
 
 
 def labels_of(examples: Examples) -> np.ndarray:
-    """The labels (n,) of rows that were checked to have some."""
+    """The labels (n,) of rows that passed `check_examples` with labels."""
     assert examples.labels is not None
     return examples.labels
 
@@ -34,33 +34,35 @@ def labels_of(examples: Examples) -> np.ndarray:
 def encode_columns(encoder: Encode, columns: Sequence[Sequence[str]], roles: Sequence[Role] = ()) -> list[np.ndarray]:
     """Vectors (n, dim) of the texts of each column.
 
-    `roles` say which columns are queries and which documents, for models that have prompts for these; without them,
-    all texts are encoded the default way. Columns of one role go to the encoder at once, which may meet a text twice.
+    `roles` are the roles of the columns, for models with prompts for queries and documents; without them, all texts are
+    encoded with the default prompt. Columns of one role are encoded in one call, so that equal texts are encoded once.
     """
-    given: list[Role] = list(roles) or ["text"] * len(columns)
+    all_roles: list[Role] = list(roles) or ["text"] * len(columns)
     vectors: dict[int, np.ndarray] = {}
-    for role in dict.fromkeys(given):
-        own = [number for number, other in enumerate(given) if other == role]
-        found = _encode(_way_to_encode(encoder, role), [text for number in own for text in columns[number]])
+    for role in dict.fromkeys(all_roles):
+        own = [number for number, other in enumerate(all_roles) if other == role]
+        found = _encode(_encode_method(encoder, role), [text for number in own for text in columns[number]])
         stops = np.cumsum([len(columns[number]) for number in own])[:-1]
         vectors |= dict(zip(own, np.split(found, stops), strict=True))
     return [vectors[number] for number in range(len(columns))]
 
 
-def _way_to_encode(encoder: Encode, role: Role) -> Callable[[Sequence[str]], np.ndarray]:
-    """An encoder that has no prompts need not tell queries from documents."""
+def _encode_method(encoder: Encode, role: Role) -> Callable[[Sequence[str]], np.ndarray]:
+    """The method for the role; a model without prompts has `encode` only."""
     if role == "text":
         return encoder.encode
-    way: Callable[[Sequence[str]], np.ndarray] = getattr(encoder, f"encode_{role}", encoder.encode)
-    return way
+    method: Callable[[Sequence[str]], np.ndarray] = getattr(encoder, f"encode_{role}", encoder.encode)
+    return method
 
 
 def _encode(encode: Callable[[Sequence[str]], np.ndarray], texts: list[str]) -> np.ndarray:
     vectors = np.asarray(encode(texts))
     if vectors.ndim != 2 or len(vectors) != len(texts):
-        raise ModelError(f"the encoder gives an array of shape {vectors.shape} for {len(texts)} texts: expected rows")
+        raise ModelError(
+            f"the encoder returned an array of shape {vectors.shape} for {len(texts)} texts: expected one row per text"
+        )
     finite = np.isfinite(vectors).all(axis=1)
     if not finite.all():
         row = int(np.flatnonzero(~finite)[0])
-        raise ModelError(f"the encoder gives a vector that is not finite for {texts[row][:60]!r}: it cannot be scored")
+        raise ModelError(f"the encoder returned a vector that is not finite for {texts[row][:60]!r}: check the model")
     return vectors

@@ -1,1 +1,1 @@
-"""Which rows are near each other: exact and in cells, and the pairs and duplicates that follow."""
+"""Nearest neighbours, exact and by cells, and the pairs and duplicates derived from them."""

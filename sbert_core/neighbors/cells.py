@@ -1,4 +1,4 @@
-"""Cells: where in the space of vectors a row is, so that it need not be compared with all others."""
+"""Cells: regions of the vector space, so that a row is compared only with rows in the same regions."""
 
 import math
 import warnings
@@ -9,66 +9,57 @@ from threadpoolctl import threadpool_limits
 
 from sbert_core.neighbors.cosine import unit_rows
 
-SAMPLE_PER_CELL = 20
-MAX_SAMPLE = 65_536
+SAMPLE_ROWS_PER_CELL = 20
+MAX_SAMPLE_ROWS = 65_536
+KMEANS_ROUNDS = 5
+ROUTED_ROWS = 4096  # rows whose cells are computed at once
 
 
-def cells_for(rows: int) -> int:
-    """How many cells a corpus should have: comparing inside them and finding them then cost about the same."""
-    return max(1, round(2 * math.sqrt(rows)))
+def default_cells(n_rows: int) -> int:
+    """The number of cells for a corpus, with which comparing inside cells and finding them cost about the same."""
+    return max(1, round(2 * math.sqrt(n_rows)))
 
 
-def sample_of(ranks: np.ndarray, rows: int, wanted: int, seed: int = 0) -> np.ndarray:
-    """Which of these rows (n,) belong to a sample of about `wanted` of all `rows`: by rank alone, as good as random."""
-    mixed = (ranks.astype(np.uint64) + np.uint64(seed)) * np.uint64(0x9E3779B97F4A7C15)  # wraps around
-    mixed ^= mixed >> np.uint64(29)
-    mixed *= np.uint64(0xBF58476D1CE4E5B9)
-    return mixed >> np.uint64(32) < np.uint64(min(wanted / max(rows, 1), 1) * 2**32)
+def learn_cells(sample: np.ndarray, n_cells: int, max_share: float) -> np.ndarray:
+    """The centres (m, dim) of cells, learned from a sample of unit vectors (n, dim).
 
-
-def learn_cells(sample: np.ndarray, cells: int, max_share: float) -> np.ndarray:
-    """The centres (m, dim) of cells, learned on a sample of unit vectors (n, dim).
-
-    A cell with more than `max_share` of the sample is split, so there may be more of them than asked for.
+    A cell with more than `max_share` of the sample is split, so m may be greater than `n_cells`. It is smaller if the
+    sample has too few distinct vectors, and 0 if it is empty.
     """
-    centers = _centers(sample, cells)
-    home = nearest_cells(sample, centers, 1)[:, 0]
-    counts = np.bincount(home, minlength=len(centers))
-    crowded = np.flatnonzero(counts > max(max_share * len(sample), 2))
-    parts = [np.delete(centers, crowded, axis=0)]
-    for cell in crowded:
-        parts.append(_centers(sample[home == cell], math.ceil(counts[cell] / (max_share * len(sample)))))
+    if not len(sample):
+        return sample
+    centers = _learn_centers(sample, n_cells)
+    cell_of_row = nearest_cells(sample, centers, 1)[:, 0]
+    sizes = np.bincount(cell_of_row, minlength=len(centers))
+    oversized = np.flatnonzero(sizes > max(max_share * len(sample), 2))
+    parts = [np.delete(centers, oversized, axis=0)]
+    for cell in oversized:
+        n_parts = math.ceil(sizes[cell] / (max_share * len(sample)))
+        parts.append(_learn_centers(sample[cell_of_row == cell], n_parts))
     return np.concatenate(parts)
 
 
-def _centers(sample: np.ndarray, cells: int) -> np.ndarray:
-    if len(sample) <= 2 * cells:  # there may be too few different vectors
+def _learn_centers(sample: np.ndarray, n_cells: int) -> np.ndarray:
+    if len(sample) <= 2 * n_cells:  # there may be too few distinct vectors
         sample = np.unique(sample, axis=0)
-    if len(sample) <= cells:
+    if len(sample) <= n_cells:
         return sample
-    from sklearn.cluster import KMeans  # takes a second, and few workers learn
+    from sklearn.cluster import KMeans  # importing it takes a second, and few workers learn cells
     from sklearn.exceptions import ConvergenceWarning
 
-    # One thread: with several, the order of their sums changes the outcome.
+    # One thread: with several, the order of additions changes the result.
     with threadpool_limits(1), warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        means = KMeans(cells, init="random", n_init=1, max_iter=5, random_state=0).fit(sample)
-    return unit_rows(means.cluster_centers_)[0]
+        kmeans = KMeans(n_cells, init="random", n_init=1, max_iter=KMEANS_ROUNDS, random_state=0).fit(sample)
+    return unit_rows(kmeans.cluster_centers_)[0]
 
 
 def nearest_cells(vectors: np.ndarray, centers: np.ndarray, count: int) -> np.ndarray:
-    """The numbers (n, count) of the cells nearest to each row, the nearest first."""
+    """The numbers (n, count) of the cells nearest to each of the vectors (n, dim), nearest first.
+
+    Fewer columns if there are fewer cells.
+    """
     count = min(count, len(centers))
     rows, columns = torch.from_numpy(vectors), torch.from_numpy(centers).T
-    found = [torch.topk(part @ columns, count, dim=1).indices for part in rows.split(4096)]
-    return torch.cat(found).numpy()
-
-
-def recall_interval(found: int, total: int) -> tuple[float, float]:
-    """The 95 % interval (Wilson) of a recall of which `found` of `total` were seen."""
-    if not total:
-        return 0.0, 1.0
-    z, share = 1.96, found / total
-    middle = (share + z * z / (2 * total)) / (1 + z * z / total)
-    reach = z / (1 + z * z / total) * math.sqrt(share * (1 - share) / total + z * z / (4 * total * total))
-    return max(0.0, middle - reach), min(1.0, middle + reach)
+    nearest = [torch.topk(part @ columns, count, dim=1).indices for part in rows.split(ROUTED_ROWS)]
+    return torch.cat(nearest).numpy()

@@ -1,28 +1,30 @@
 """Neighbours and paraphrases among vectors that fit into memory.
 
-The Beam transforms do the same with blocks that are read when they are needed.
+The Beam transforms do the same with blocks that workers read when they need them.
 """
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from itertools import combinations_with_replacement, product
 
 import numpy as np
 import torch
 
 from sbert_core.errors import DataError
+from sbert_core.neighbors.candidates import EMPTY, ordinals_of, scores_of
 from sbert_core.neighbors.cosine import Block, compare, unit_rows
-from sbert_core.neighbors.pairs import Pairs, limit_per_row, margin_scores, mean_scores, merge_pairs, pairs_of
-from sbert_core.neighbors.topk import EMPTY, TopK, ranks_of, scores_of
+from sbert_core.neighbors.pair_policy import PairPolicy
+from sbert_core.neighbors.pairs import Pairs, mean_scores
+from sbert_core.neighbors.topk import TopK
 
 BLOCK_ROWS = 8192
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Neighbors:
-    """The nearest rows of each row, best first, equal ones by number: indices (n, k), scores (n, k).
+    """The nearest rows of each row, best first, equal scores by row number: indices (n, k) and scores (n, k).
 
-    A row that has fewer has -1 and nan in the places behind.
+    Where a row has fewer than k neighbours, the index is -1 and the score NaN.
     """
 
     indices: np.ndarray  # int64
@@ -35,15 +37,19 @@ def find_neighbors(
     min_score: float = -np.inf,
     corpus: np.ndarray | None = None,
     progress: Callable[[float], None] | None = None,
+    block_rows: int = BLOCK_ROWS,
 ) -> Neighbors:
-    """For each row its `k` nearest others by cosine, exactly; with `corpus`, its nearest rows there.
+    """The `k` nearest other rows of each row of `vectors` (n, dim) by cosine, exactly; with `corpus`, its rows.
 
-    A row is never its own neighbour, an exact copy of it is. A row of zeros is nobody's neighbour.
-    `progress` is called with the share that is done.
+    A row is never its own neighbour, but an exact copy of it is. A row of zeros has no neighbours and is none.
+    `progress` is called with the share of the work that is done. `block_rows` has no effect on the result.
     """
-    best = _find_best(vectors, corpus, k, min_score, False, progress)[0]
+    left, right = _sides(vectors, corpus, block_rows)
+    candidates = _find_candidates(left, right, k=k, min_score=min_score, both_sides=False, progress=progress)[0]
+    is_empty = candidates == EMPTY
     return Neighbors(
-        np.where(best == EMPTY, -1, ranks_of(best).astype(np.int64)), np.where(best == EMPTY, np.nan, scores_of(best))
+        np.where(is_empty, -1, ordinals_of(candidates).astype(np.int64)),
+        np.where(is_empty, np.nan, scores_of(candidates)),
     )
 
 
@@ -58,75 +64,93 @@ def mine_paraphrases(
     margin: bool = False,
     corpus: np.ndarray | None = None,
     progress: Callable[[float], None] | None = None,
+    block_rows: int = BLOCK_ROWS,
 ) -> Pairs:
-    """The pairs of rows that are in each other's vicinity, best first.
+    """The pairs of rows of `vectors` (n, dim) that are near each other, best first.
 
-    A pair counts if one row is among the `top_k` nearest of the other, or, if `mutual`, both are. With `strict` no row
-    is in more than `top_k` pairs. `margin` scores a pair by the ratio of its cosine to those of its neighbourhood;
-    `min_score` is of the cosine. With `corpus` the second row of each pair is from there.
+    A pair counts if one row is among the `top_k` nearest of the other, or with `mutual`, if both are. With `strict`, no
+    row is in more than `top_k` pairs. `margin` scores a pair by the ratio of its cosine to those of its neighbourhood;
+    `min_score` is always a cosine. With `corpus`, the second row of each pair is a row of `corpus`. `progress` and
+    `block_rows` are those of `find_neighbors`.
     """
-    if max_pairs < 0:
-        raise DataError(f"max_pairs must not be negative, got {max_pairs}")
-    # The margin is about all neighbours, also those that do not reach the least score.
-    found = _find_best(vectors, corpus, top_k, -np.inf if margin else min_score, True, progress)
-    ranks = [np.arange(len(best), dtype=np.uint32) for best in found]
-    if corpus is None:
-        pairs = merge_pairs([pairs_of(found[0], ranks[0])], mutual)
-    else:
-        parts = [pairs_of(found[0], ranks[0], "first"), pairs_of(found[1], ranks[1], "second")]
-        pairs = merge_pairs(parts, mutual)
-    if margin:
-        pairs = pairs[pairs.scores >= min_score]
-        pairs = dataclasses.replace(pairs, scores=margin_scores(pairs, mean_scores(found[0]), mean_scores(found[-1])))
-    pairs = pairs.sorted()
-    if strict:
-        pairs = pairs[limit_per_row(pairs, top_k, one_corpus=corpus is None)]
-    return pairs[:max_pairs]
+    policy = PairPolicy(min_score=min_score, max_pairs=max_pairs, mutual=mutual, strict=strict, margin=margin)
+    left, right = _sides(vectors, corpus, block_rows)
+    found = _find_candidates(
+        left, right, k=top_k, min_score=policy.min_neighbor_score, both_sides=True, progress=progress
+    )
+    side_names = ["either"] if corpus is None else ["first", "second"]
+    parts = [
+        policy.pairs_of_rows(candidates, np.arange(len(candidates), dtype=np.uint32), name)
+        for candidates, name in zip(found, side_names, strict=True)
+    ]
+    means = [mean_scores(candidates) for candidates in found] if margin else [None]
+    pairs = policy.score([policy.merge(parts)], means[0], means[-1]).pairs
+    return pairs[policy.select(pairs, top_k, one_corpus=corpus is None)]
 
 
-def _find_best(
-    vectors: np.ndarray,
-    corpus: np.ndarray | None,
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Side:
+    """The rows of one array, as blocks of those that have a direction."""
+
+    n_rows: int
+    dim: int
+    rows: np.ndarray  # (m,) uint32: the rows that have a direction
+    blocks: list[Block]
+
+    @classmethod
+    def of(cls, vectors: np.ndarray, block_rows: int) -> "_Side":
+        if vectors.ndim != 2:
+            raise DataError(f"expected vectors as rows of one array, got an array of shape {vectors.shape}")
+        unit, has_direction = unit_rows(vectors)
+        rows = np.flatnonzero(has_direction).astype(np.uint32)
+        chosen = torch.from_numpy(unit if has_direction.all() else unit[rows])
+        starts = range(0, len(rows), block_rows)
+        blocks = [Block(chosen[start : start + block_rows], rows[start : start + block_rows]) for start in starts]
+        return cls(len(vectors), vectors.shape[1], rows, blocks)
+
+    def candidates(self, topks: list[TopK], k: int) -> np.ndarray:
+        """The candidates (n_rows, k) of all rows, from those that were collected for each block."""
+        result = np.zeros((self.n_rows, k), np.uint64)
+        if topks:
+            result[self.rows] = np.concatenate([topk.candidates() for topk in topks])
+        return result
+
+
+def _sides(vectors: np.ndarray, corpus: np.ndarray | None, block_rows: int) -> tuple[_Side, _Side | None]:
+    left, right = _Side.of(vectors, block_rows), None if corpus is None else _Side.of(corpus, block_rows)
+    if right and left.blocks and right.blocks and left.dim != right.dim:
+        raise DataError(f"vectors have {left.dim} and {right.dim} dimensions")
+    return left, right
+
+
+def _find_candidates(
+    left: _Side,
+    right: _Side | None,
+    *,
     k: int,
     min_score: float,
-    both: bool,
+    both_sides: bool,
     progress: Callable[[float], None] | None,
 ) -> list[np.ndarray]:
-    """The best candidates of the rows, and with `both` those of the rows of the corpus too."""
+    """The candidates (n, k) of the left rows; with `both_sides`, those of the right rows too, if there is a right side.
+
+    Without a right side, the left rows are compared with each other.
+    """
     if k < 1:
         raise DataError(f"k must be at least 1, got {k}")
-    left, left_rows = _cut(vectors)
-    right, right_rows = (left, left_rows) if corpus is None else _cut(corpus)
-    if left and right and left[0].vectors.shape[1] != right[0].vectors.shape[1]:
-        raise DataError(f"vectors have {left[0].vectors.shape[1]} and {right[0].vectors.shape[1]} dimensions")
-    left_best = [TopK(len(block), k, min_score) for block in left]
-    right_best = left_best if corpus is None else [TopK(len(block), k, min_score) for block in right]
-    turns: Sequence[tuple[int, int]] = (
-        list(combinations_with_replacement(range(len(left)), 2))
-        if corpus is None
-        else list(product(range(len(left)), range(len(right))))
-    )
-    for done, (i, j) in enumerate(turns, 1):
-        compare(left[i], right[j], left_best[i], right_best[j] if corpus is None or both else None)
+    left_topks = [TopK(len(block), k, min_score) for block in left.blocks]
+    if right is None:
+        block_pairs = list(combinations_with_replacement(range(len(left.blocks)), 2))
+        right_blocks, right_topks = left.blocks, left_topks
+    else:
+        block_pairs = list(product(range(len(left.blocks)), range(len(right.blocks))))
+        right_blocks, right_topks = right.blocks, [TopK(len(block), k, min_score) for block in right.blocks]
+    is_right_wanted = right is None or both_sides
+    for done, (i, j) in enumerate(block_pairs, 1):
+        compare(left.blocks[i], right_blocks[j], left_topks[i], right_topks[j] if is_right_wanted else None)
         if progress:
-            progress(done / len(turns))
-    sides = [(left_best, left_rows, len(vectors))]
-    if corpus is not None and both:
-        sides.append((right_best, right_rows, len(corpus)))
-    results = []
-    for bests, rows, count in sides:
-        result = np.zeros((count, k), np.uint64)
-        result[rows] = np.concatenate([best.best() for best in bests]) if bests else result[:0]
-        results.append(result)
-    return results
-
-
-def _cut(vectors: np.ndarray) -> tuple[list[Block], np.ndarray]:
-    """Blocks of the rows that have a direction, and the numbers of these rows."""
-    if vectors.ndim != 2:
-        raise DataError(f"expected vectors as rows of one array, got an array of shape {vectors.shape}")
-    unit, some = unit_rows(vectors)
-    rows = np.flatnonzero(some).astype(np.uint32)
-    chosen = torch.from_numpy(unit if some.all() else unit[rows])
-    starts = range(0, len(rows), BLOCK_ROWS)
-    return [Block(chosen[start : start + BLOCK_ROWS], rows[start : start + BLOCK_ROWS]) for start in starts], rows
+            progress(done / len(block_pairs))
+    found = [left.candidates(left_topks, k)]
+    if right is not None and both_sides:
+        found.append(right.candidates(right_topks, k))
+    return found

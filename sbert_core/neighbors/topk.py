@@ -1,115 +1,80 @@
-"""The k best candidates of many rows at once.
-
-A candidate is one unsigned 64-bit number: its score above, its rank below, so that the greater number is the better
-candidate and equal scores are ordered by rank. All selection is then selection among integers, and the outcome does
-not depend on the order in which candidates come.
-"""
-
-from collections.abc import Iterable
+"""Collects the k best candidates of many rows at once."""
 
 import numpy as np
 
-MAX_RANK = 2**32 - 1
-EMPTY = np.uint64(0)  # less than any candidate
+from sbert_core.neighbors.candidates import EMPTY, merge_candidates, scores_of
 
-_SIGN = np.uint32(0x80000000)
-
-
-def pack(scores: np.ndarray, ranks: np.ndarray) -> np.ndarray:
-    """Candidates (n,) of float32 scores and uint32 ranks; a lower rank is better. A cosine past 1 is 1."""
-    bits = (np.minimum(scores, np.float32(1)) + np.float32(0)).view(np.uint32)  # adding 0 makes -0 into 0
-    ordered = np.where(bits & _SIGN, ~bits, bits | _SIGN)  # as integers they sort like the floats
-    return ordered.astype(np.uint64) << np.uint64(32) | (MAX_RANK - ranks.astype(np.uint64))
-
-
-def scores_of(candidates: np.ndarray) -> np.ndarray:
-    """The scores of candidates of any shape; that of an empty place is not a number."""
-    ordered = (candidates >> np.uint64(32)).astype(np.uint32)
-    return np.where(ordered & _SIGN, ordered ^ _SIGN, ~ordered).view(np.float32)
-
-
-def ranks_of(candidates: np.ndarray) -> np.ndarray:
-    """The ranks of candidates of any shape."""
-    return (MAX_RANK - (candidates & np.uint64(MAX_RANK))).astype(np.uint32)
+INITIAL_SLOTS = 32  # per row
 
 
 class TopK:
-    """Collects candidates for each of `rows` rows and keeps the best `k` of each that score at least `min_score`.
+    """Collects candidates for each of `n_rows` rows and keeps the best `k` per row that score at least `min_score`.
 
-    `floors` (rows,) tells what a candidate must score to be worth adding: it rises as better ones are found. It may
-    start at what is known of each row's k-th best from elsewhere.
-    Candidates wait in spare places behind the best k, and only a row whose places are all taken is sorted.
+    Each row has a buffer of more than k slots. A new candidate takes the next free slot. Only when a row's buffer is
+    full is it reduced to its best k, so a row is sorted once per many candidates.
+
+    `thresholds` (n_rows,) is the score that a further candidate of a row must reach: a caller may drop candidates below
+    it. It starts at `min_score`, or at the given `thresholds`, and rises when a row's buffer is reduced. For k = 2 and
+    a buffer of 4 slots:
+
+        add .5 .9 .3 .7   buffer .5 .9 .3 .7   full
+        add .8            reduced to .9 .7, threshold .7; buffer .9 .7 .8 -
+        candidates()      .9 .8
     """
 
-    def __init__(self, rows: int, k: int, min_score: float = -np.inf, floors: np.ndarray | None = None) -> None:
+    def __init__(self, n_rows: int, k: int, min_score: float = -np.inf, thresholds: np.ndarray | None = None) -> None:
         self.k = k
         self.min_score = np.float32(min_score)
-        self.floors = np.full(rows, min_score, np.float32) if floors is None else floors.copy()
-        # What all floors are, until one rises.
-        self.level: float | None = float(self.min_score) if floors is None else None
-        self._places = np.zeros((rows, min(2 * k + 16, 32)), np.uint64)
-        self._taken = np.zeros(rows, np.int64)
+        self.thresholds = np.full(n_rows, min_score, np.float32) if thresholds is None else thresholds.copy()
+        # The threshold of all rows as long as they have the same, else None.
+        self.common_threshold: float | None = float(self.min_score) if thresholds is None else None
+        self._max_slots = 2 * k + 16
+        self._slots = np.zeros((n_rows, min(self._max_slots, INITIAL_SLOTS)), np.uint64)
+        self._n_used = np.zeros(n_rows, np.int64)
 
     def add(self, rows: np.ndarray, candidates: np.ndarray) -> None:
         """Adds candidates (n,) to rows (n,), which must be in ascending order."""
         while len(rows):
             starts = np.append(0, np.flatnonzero(rows[1:] != rows[:-1]) + 1)
-            touched, counts = rows[starts], np.diff(starts, append=len(rows))
-            # A row's candidates go to its next free places, one after the other.
-            place = np.arange(len(rows)) + np.repeat(self._taken[touched] - starts, counts)
-            late = place >= self._places.shape[1]
-            if not late.any():
-                self._places[rows, place] = candidates
-                self._taken[touched] += counts
+            distinct_rows, counts = rows[starts], np.diff(starts, append=len(rows))
+            # The candidates of a row take its next free slots, one after the other.
+            slots = np.arange(len(rows)) + np.repeat(self._n_used[distinct_rows] - starts, counts)
+            is_late = slots >= self._slots.shape[1]
+            if not is_late.any():
+                self._slots[rows, slots] = candidates
+                self._n_used[distinct_rows] += counts
                 return
-            self._places[rows[~late], place[~late]] = candidates[~late]
-            self._taken[touched] = np.minimum(self._taken[touched] + counts, self._places.shape[1])
-            rows, candidates = rows[late], candidates[late]
+            self._slots[rows[~is_late], slots[~is_late]] = candidates[~is_late]
+            self._n_used[distinct_rows] = np.minimum(self._n_used[distinct_rows] + counts, self._slots.shape[1])
+            rows, candidates = rows[is_late], candidates[is_late]
             self._make_room(np.unique(rows))
-            good = scores_of(candidates) >= self.floors[rows]
-            rows, candidates = rows[good], candidates[good]
+            is_valid = scores_of(candidates) >= self.thresholds[rows]
+            rows, candidates = rows[is_valid], candidates[is_valid]
 
-    def _make_room(self, rows: np.ndarray) -> None:
-        """Frees places in rows that have none: most corpora never need all of them, so they come bit by bit."""
-        width = self._places.shape[1]
-        more = min(2 * width, 2 * self.k + 16) - width
-        if more > 0:
-            self._places = np.pad(self._places, ((0, 0), (0, more)))
+    def _make_room(self, full_rows: np.ndarray) -> None:
+        """Frees slots in rows that have none left. Buffers grow step by step: most corpora never need all slots."""
+        n_slots = self._slots.shape[1]
+        n_more = min(2 * n_slots, self._max_slots) - n_slots
+        if n_more > 0:
+            self._slots = np.pad(self._slots, ((0, 0), (0, n_more)))
         else:
-            self._sort_out(rows)
+            self._reduce(full_rows)
 
-    def _sort_out(self, rows: np.ndarray) -> None:
-        """Keeps the best k of the rows, and raises their floors to the worst of these."""
-        width = self._places.shape[1]
-        best = np.partition(self._places[rows], width - self.k, axis=1)[:, width - self.k :]
-        self._places[rows, : self.k] = best
-        self._places[rows, self.k :] = EMPTY
-        self._taken[rows] = np.minimum(self._taken[rows], self.k)
-        full = self._taken[rows] == self.k
-        if full.any():
-            self.floors[rows[full]] = np.maximum(self.floors[rows[full]], scores_of(best[full].min(axis=1)))
-            self.level = None
+    def _reduce(self, rows: np.ndarray) -> None:
+        """Keeps the best k candidates of the rows and raises their thresholds to the k-th score."""
+        n_slots = self._slots.shape[1]
+        best = np.partition(self._slots[rows], n_slots - self.k, axis=1)[:, n_slots - self.k :]
+        self._slots[rows, : self.k] = best
+        self._slots[rows, self.k :] = EMPTY
+        self._n_used[rows] = np.minimum(self._n_used[rows], self.k)
+        has_k = self._n_used[rows] == self.k
+        if has_k.any():
+            kth = scores_of(best[has_k].min(axis=1))
+            self.thresholds[rows[has_k]] = np.maximum(self.thresholds[rows[has_k]], kth)
+            self.common_threshold = None
 
-    def best(self) -> np.ndarray:
-        """The best candidates (rows, k) of each row, best first; places without one are EMPTY."""
-        best = merge_best([self._places], self.k)
+    def candidates(self) -> np.ndarray:
+        """The best candidates (n_rows, k) of each row so far, best first; EMPTY where a row has fewer."""
+        best = merge_candidates([self._slots], self.k)
         best[scores_of(best) < self.min_score] = EMPTY
         return best
-
-
-def floors_of(best: np.ndarray, min_score: float = -np.inf) -> np.ndarray:
-    """What a further candidate of each row must score to be among its best (rows, k)."""
-    last = best[:, -1]
-    return np.where(last == EMPTY, np.float32(min_score), scores_of(last))
-
-
-def merge_best(found: Iterable[np.ndarray], k: int) -> np.ndarray:
-    """The best k (rows, k) of several arrays of candidates (rows, any), best first; one found twice counts once."""
-    places = np.sort(np.concatenate(list(found), axis=1), axis=1)[:, ::-1]
-    twice = np.zeros(places.shape, bool)
-    twice[:, 1:] = (places[:, 1:] == places[:, :-1]) & (places[:, 1:] != EMPTY)
-    if twice.any():
-        places = np.sort(np.where(twice, EMPTY, places), axis=1)[:, ::-1]
-    if places.shape[1] < k:
-        places = np.pad(places, ((0, 0), (0, k - places.shape[1])))
-    return np.ascontiguousarray(places[:, :k])

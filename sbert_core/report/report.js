@@ -1,10 +1,10 @@
 "use strict";
-// Texts of the corpus reach the page through textContent alone: they are data, whatever they look like.
+// Texts of the corpus are only written to textContent, so that markup in them has no effect.
 (() => {
   const $ = (id) => document.getElementById(id);
   const { clusters, points, pairs } = JSON.parse($("data").textContent);
   const PAGE = 50;
-  const LONG = 600; // characters from which a text is folded
+  const MAX_SHOWN_CHARS = 600; // a longer text is collapsed
   let dark = false;
 
   const byNumber = new Map(clusters.map((cluster) => [cluster.n, cluster]));
@@ -25,8 +25,8 @@
   }
 
   function makeText(text) {
-    if (text.length <= LONG) return make("div", { class: "text", dir: "auto", text });
-    const title = "Click to show all or less";
+    if (text.length <= MAX_SHOWN_CHARS) return make("div", { class: "text", dir: "auto", text });
+    const title = "Click to show all or less of the text";
     const element = make("div", { class: "text long", dir: "auto", tabindex: 0, title, text });
     const unfold = (event) => {
       event.stopPropagation();
@@ -43,10 +43,10 @@
     return dot;
   }
 
-  // ---- what is chosen, by a click or by the search box ----
+  // ---- the selection, by a click or by the search box ----
 
   let selected = null;
-  let matches = null; // numbers of the clusters found, or null: no search
+  let matches = null; // numbers of the clusters that match the search, or null: no search
   const isLit = (n) => (selected !== null ? n === selected : matches === null || matches.has(n));
 
   function select(n, { show = false } = {}) {
@@ -78,7 +78,7 @@
   const rows = new Map(); // cluster number -> its <tbody>: the row, and its details when open
   const open = new Set();
   const largest = clusters.reduce((size, cluster) => Math.max(size, cluster.n === NOISE ? 0 : cluster.size), 1);
-  // Folded when the first search asks for it, and kept: opening the page need not wait for it.
+  // Computed at the first search and kept, so that the page opens fast.
   const haystack = (c) => (c.haystack ??= fold([c.name, ...c.terms, ...c.exemplars].join("\n")));
   let sorting = { key: "size", down: true };
   let listed = []; // the clusters found, sorted; the first `shown` are in the page
@@ -97,7 +97,7 @@
   }
 
   function makeDetails(cluster) {
-    const cell = make("td", { class: "facts", colspan: 5 });
+    const cell = make("td", { class: "details", colspan: 5 });
     const list = make("ul", {}, ...cluster.exemplars.map((text) => make("li", {}, makeText(text))));
     cell.append(cluster.exemplars.length ? list : make("p", { text: "No examples." }));
     if (byNumber.has(cluster.parent)) cell.append(make("p", { text: "Part of " }, makeLink(cluster.parent)));
@@ -137,15 +137,15 @@
         make("td", { class: near ? "c-near" : "c-near nothing", "data-label": "nearest" },
           near ? makeLink(cluster.nearest) : "–")));
     if (isOpen) body.append(makeDetails(cluster));
-    // The whole row answers to a click; a keyboard and a screen reader meet the button in it.
+    // A click anywhere in the row selects it; keyboards and screen readers use its button.
     body.addEventListener("click", () => {
-      if (String(window.getSelection())) return; // somebody is copying text
+      if (String(window.getSelection())) return; // the user is selecting text
       select(cluster.n);
     });
     return body;
   }
 
-  /** Draws one row anew; a chosen cluster that is not in the page is pinned above the others. */
+  /** Redraws one row; a selected cluster that is not listed yet is pinned above the others. */
   function updateRow(n) {
     if (!table) return;
     const old = rows.get(n);
@@ -176,7 +176,7 @@
 
   function showMoreRows() {
     for (const cluster of listed.slice(shown, shown + PAGE)) {
-      rows.get(cluster.n)?.remove(); // it was pinned
+      rows.get(cluster.n)?.remove(); // if it was pinned
       const body = makeRow(cluster);
       rows.set(cluster.n, body);
       table.append(body);
@@ -194,7 +194,7 @@
       return sorting.key === "name" ? fold(cluster.name) : cluster[sorting.key];
     };
     const compare = (a, b) => {
-      if ((a.n === NOISE) !== (b.n === NOISE)) return a.n === NOISE ? 1 : -1; // noise and the unknown come last
+      if ((a.n === NOISE) !== (b.n === NOISE)) return a.n === NOISE ? 1 : -1; // noise and missing values come last
       const [one, two] = [value(a), value(b)];
       if (one === two) return a.n - b.n;
       if (one === null || two === null) return one === null ? 1 : -1;
@@ -216,7 +216,7 @@
   }
 
   function findClusters(query) {
-    if (selected !== null) select(selected); // the map shows one answer at a time
+    if (selected !== null) select(selected); // the map highlights the selection or the search, not both
     const words = fold(query).split(/\s+/).filter(Boolean);
     const has = (cluster) => words.every((word) => haystack(cluster).includes(word));
     matches = words.length ? new Set(clusters.filter(has).map((cluster) => cluster.n)) : null;
@@ -240,13 +240,13 @@
     id.textContent = points.id[index];
     const size = tooltip.getBoundingClientRect();
     const above = y - 16 - size.height;
-    const below = y + 18 + size.height < window.innerHeight && !(touched && above > 8); // not under the finger
+    const below = y + 18 + size.height < window.innerHeight && !(touched && above > 8); // a finger would cover it
     tooltip.style.left = `${Math.max(12, Math.min(x + 14, document.documentElement.clientWidth - size.width - 12))}px`;
     tooltip.style.top = `${Math.max(8, below ? y + 18 : above)}px`;
   }
 
   function pick(n) {
-    // On a narrow page the row is far below the map: stay here, the chip leads there.
+    // On a narrow page the table is far below the map: do not scroll, the chip has a link to the row.
     if (n !== null) select(n, { show: window.matchMedia("(min-width: 1081px)").matches });
     else if (selected !== null) select(selected);
   }
@@ -314,7 +314,7 @@
     map?.draw();
   }
   const remember = (theme) => {
-    try { // a page opened from a file may have no storage
+    try { // a page that is opened from a file may have no storage
       if (theme) localStorage.setItem("sbert-beam-theme", theme);
       return localStorage.getItem("sbert-beam-theme");
     } catch { return null; }
@@ -327,7 +327,7 @@
   });
   prefersDark.addEventListener("change", applyTheme);
   let themeBefore;
-  window.addEventListener("beforeprint", () => { // paper is white: so is the map on it
+  window.addEventListener("beforeprint", () => { // prints the map on white
     themeBefore = root.dataset.theme;
     root.dataset.theme = "light";
     applyTheme();

@@ -1,8 +1,8 @@
 "use strict";
-// The map of the report: a scatter of points on a canvas, drawn and moved without a library.
+// The map of the report: a scatter plot on a canvas, without a library.
 
-// Colours and shapes follow from the cluster's number alone, so that a cluster looks the same in every report. These
-// twelve stay apart (CIE76 over 18) with normal sight, protanopia and deuteranopia; the thirteenth has another shape.
+// Colours and shapes depend only on the cluster's number, so that a cluster looks the same in every report. These
+// twelve colours are distinct (CIE76 over 18) with normal sight, protanopia and deuteranopia; then shapes change.
 const COLOURS = ["#0072b2", "#e69f00", "#009e73", "#d55e00", "#7c4523", "#30c2d8", "#764065", "#95bd69", "#b688fe",
   "#3347b2", "#f996a6", "#29839c"];
 const GREY = "#9a9fa6";
@@ -21,19 +21,19 @@ function colourOf(n, dark) {
 /**
  * Draws `points` (columns x, y, cluster, text, id) on the canvas.
  *
- * `state` tells what the page knows: nameOf(n), sizeOf(n), isLit(n), isChosen(n), isFiltered(), isDark(). `onPick(n)`
+ * `state` has the state of the page: nameOf(n), sizeOf(n), isLit(n), isChosen(n), isFiltered(), isDark(). `onPick(n)`
  * is called with the cluster that was clicked, or null; `onHover(index, x, y, touched)` with the point under the
  * pointer, or -1.
  */
 function makeMap(canvas, points, state, onPick, onHover) {
   const PAD = 36, MAX_ZOOM = 400;
-  const STRETCH = 1.35; // the axes have no unit: a little stretch fills the panel
+  const STRETCH = 1.35; // maximum ratio of the units of the axes, to fill the panel
   const context = canvas.getContext("2d");
   const total = points.x.length;
   const [right, top] = [points.x, points.y].map((axis) => axis.reduce((high, value) => Math.max(high, value), 0));
   const order = [...points.cluster.keys()].sort((a, b) => (points.cluster[a] >= 0) - (points.cluster[b] >= 0) || a - b);
-  const view = { zoom: 1, x: 0, y: 0 }; // x and y: how far the map is moved, in pixels
-  let width = 0, height = 0, ratio = 1, unitX = 1, unitY = 1; // all but the ratio in CSS pixels
+  const view = { zoom: 1, x: 0, y: 0 }; // x and y: offset in pixels
+  let width = 0, height = 0, ratio = 1, unitX = 1, unitY = 1; // in CSS pixels, except the ratio
   let pixels = null, hovered = -1, labels = [], waiting = false;
 
   const placeX = (x) => (width / 2 + (x - right / 2) * unitX) * view.zoom + view.x;
@@ -64,7 +64,7 @@ function makeMap(canvas, points, state, onPick, onHover) {
     draw();
   }
 
-  /** How much of each pixel a dot of this shape covers, 0 to 255. */
+  /** The share of each pixel that a dot of this shape covers, 0 to 255. */
   const stamps = new Map();
   function makeStamp(shape, size) {
     const key = `${shape} ${size.toFixed(1)}`;
@@ -84,8 +84,8 @@ function makeMap(canvas, points, state, onPick, onHover) {
   }
 
   /**
-   * Mixes the dots of the wanted clusters into `pixels`. Done by hand since 20,000 canvas calls take a tenth of a
-   * second where no graphics card helps, and this takes a few milliseconds anywhere.
+   * Blends the dots of the wanted clusters into `pixels`. Without a graphics card 20,000 canvas calls take a tenth of a
+   * second, and this takes a few milliseconds.
    */
   function drawPoints(wanted, size, paper) {
     const { data, width: across, height: down } = pixels;
@@ -94,7 +94,7 @@ function makeMap(canvas, points, state, onPick, onHover) {
       const n = points.cluster[index];
       if (!looks.has(n)) {
         let colour = wanted(n) ? colourOf(n, state.isDark()) : null;
-        // Faded dots are pale but opaque, so that many on one another stay as pale as one.
+        // Faded dots are pale but opaque, so that overlapping ones do not get darker.
         if (colour && paper) colour = colour.map((part, at) => part * 0.2 + paper[at] * 0.8);
         looks.set(n, colour && { colour, ...makeStamp(shapeOf(n), (n < 0 ? 0.8 : 1) * size * ratio) });
       }
@@ -106,7 +106,7 @@ function makeMap(canvas, points, state, onPick, onHover) {
       if (left <= -side || upper <= -side || left >= across || upper >= down) continue;
       for (let row = Math.max(0, -upper); row < side && upper + row < down; row++) {
         for (let column = Math.max(0, -left); column < side && left + column < across; column++) {
-          const share = cover[row * side + column] / 290; // a little less than opaque: dense places show
+          const share = cover[row * side + column] / 290; // slightly transparent, so that dense regions are darker
           if (share === 0) continue;
           const at = 4 * ((upper + row) * across + left + column);
           data[at] += (red - data[at]) * share;
@@ -117,7 +117,7 @@ function makeMap(canvas, points, state, onPick, onHover) {
     }
   }
 
-  /** Names at the middles of clusters, the largest first, where there is room. */
+  /** Names at the centres of clusters, largest clusters first, where there is space. */
   function drawLabels(style) {
     labels = [];
     const room = Math.max(6, Math.floor((width * height) / 15000));
@@ -135,7 +135,7 @@ function makeMap(canvas, points, state, onPick, onHover) {
       const text = letters.length > 30 ? letters.slice(0, 29).join("").trimEnd() + "…" : letters.join("");
       const half = context.measureText(text).width / 2;
       const x0 = Math.min(Math.max(at, half + 8), width - half - 8);
-      // The one chosen cluster is to be seen: its name is above it. Others give way to larger ones by a line.
+      // The name of the selected cluster is above its dots. Other names move by a line to avoid larger ones.
       for (const shift of state.isChosen(n) ? [-radius() - 16] : [0, -18, 18]) {
         const y0 = Math.min(Math.max(middle + shift, 12), height - 12);
         const box = { n, text, left: x0 - half - 5, right: x0 + half + 5, top: y0 - 9, bottom: y0 + 9 };
@@ -177,11 +177,11 @@ function makeMap(canvas, points, state, onPick, onHover) {
 
   // ---- moving ----
 
-  /** Moves the map, keeping some of it in view. */
+  /** Moves the map, with some of it always in view. */
   function move(dx, dy) {
     view.x = Math.min(Math.max(view.x + dx, width * (0.5 - view.zoom)), width * 0.5);
     view.y = Math.min(Math.max(view.y + dy, height * (0.5 - view.zoom)), height * 0.5);
-    // Until it is zoomed in, a finger that moves up or down scrolls the page.
+    // Before the map is zoomed in, a vertical swipe scrolls the page.
     canvas.style.touchAction = view.zoom > 1 ? "none" : "pan-y";
     schedule();
   }
@@ -196,7 +196,7 @@ function makeMap(canvas, points, state, onPick, onHover) {
     Object.assign(view, { zoom: 1, x: 0, y: 0 });
     move(0, 0);
   }
-  /** Fills the view with the middle of a cluster; its stray rows may stay outside. */
+  /** Fills the view with the middle of a cluster; its outliers may be outside. */
   function zoomTo(n) {
     if (!members.has(n)) return;
     reset();
@@ -211,8 +211,8 @@ function makeMap(canvas, points, state, onPick, onHover) {
 
   // ---- pointers and keys ----
 
-  function findPoint(x, y, reach) {
-    let best = -1, nearest = reach * reach;
+  function findPoint(x, y, maxDistance) {
+    let best = -1, nearest = maxDistance * maxDistance;
     for (let index = 0; index < total; index++) {
       const dx = placeX(points.x[index]) - x, dy = placeY(points.y[index]) - y;
       const distance = dx * dx + dy * dy;
@@ -222,8 +222,8 @@ function makeMap(canvas, points, state, onPick, onHover) {
   }
   const findLabel = (x, y) => labels.find((l) => l.left < x && x < l.right && l.top < y && y < l.bottom);
 
-  function hover(event, reach = 0) {
-    const index = event ? findPoint(event.offsetX, event.offsetY, reach) : -1;
+  function hover(event, maxDistance = 0) {
+    const index = event ? findPoint(event.offsetX, event.offsetY, maxDistance) : -1;
     const isOver = index >= 0 || (event !== null && findLabel(event.offsetX, event.offsetY) !== undefined);
     canvas.classList.toggle("over", isOver);
     if (index !== hovered) schedule();
@@ -233,7 +233,7 @@ function makeMap(canvas, points, state, onPick, onHover) {
 
   const fingers = new Map();
   let dragged = false;
-  const reachOf = (event) => radius() + (event.pointerType === "mouse" ? 6 : 16);
+  const hitRadius = (event) => radius() + (event.pointerType === "mouse" ? 6 : 16);
   canvas.addEventListener("pointerdown", (event) => {
     canvas.setPointerCapture(event.pointerId);
     dragged = fingers.size > 0;
@@ -242,7 +242,7 @@ function makeMap(canvas, points, state, onPick, onHover) {
   });
   canvas.addEventListener("pointermove", (event) => {
     const now = { x: event.offsetX, y: event.offsetY }, before = fingers.get(event.pointerId);
-    if (!before) return hover(event, reachOf(event));
+    if (!before) return hover(event, hitRadius(event));
     if (Math.hypot(now.x - before.startX, now.y - before.startY) > 5) dragged = true;
     if (!dragged) return;
     hover(null);
@@ -257,9 +257,9 @@ function makeMap(canvas, points, state, onPick, onHover) {
   });
   canvas.addEventListener("pointerup", (event) => {
     if (dragged || !fingers.has(event.pointerId)) return;
-    const index = findPoint(event.offsetX, event.offsetY, reachOf(event));
+    const index = findPoint(event.offsetX, event.offsetY, hitRadius(event));
     onPick(index >= 0 ? points.cluster[index] : (findLabel(event.offsetX, event.offsetY)?.n ?? null));
-    if (event.pointerType !== "mouse") hover(event, reachOf(event));
+    if (event.pointerType !== "mouse") hover(event, hitRadius(event));
   });
   for (const end of ["pointerup", "pointercancel"]) {
     canvas.addEventListener(end, (event) => {
@@ -270,7 +270,7 @@ function makeMap(canvas, points, state, onPick, onHover) {
   canvas.addEventListener("pointerleave", (event) => event.pointerType === "mouse" && hover(null));
   window.addEventListener("scroll", () => hover(null), { passive: true });
   canvas.addEventListener("wheel", (event) => {
-    if (event.deltaY > 0 && view.zoom === 1) return; // nothing to zoom out of: the page scrolls on
+    if (event.deltaY > 0 && view.zoom === 1) return; // already zoomed out: scroll the page
     event.preventDefault();
     const turned = Math.max(-240, Math.min(240, event.deltaY * (event.deltaMode === 1 ? 30 : 1)));
     zoom(Math.exp(-turned * (event.ctrlKey ? 0.01 : 0.002)), event.offsetX, event.offsetY);

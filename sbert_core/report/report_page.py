@@ -1,4 +1,4 @@
-"""The report: what a corpus holds, as one HTML page that needs no network and no server."""
+"""The report: one HTML page about a corpus that needs no network and no server."""
 
 import base64
 import dataclasses
@@ -15,33 +15,32 @@ from typing import Any
 import jinja2
 import markupsafe
 
+from sbert_core.clusters.noise import NOISE
 from sbert_core.errors import DataError
 
-NOISE = -1
-MAX_TEXT = 10_000
-SHOWN_TEXTS = (MAX_TEXT, 2_000, 500, 200, 60)
-"""Characters kept of an exemplar or of a text in a pair: the first that keeps all of them under `SHOWN_BYTES`."""
-SHOWN_BYTES = 3_000_000
-POINT_TEXTS = (300, 200, 120, 60)
-"""Characters kept of a point's text: the first of these that keeps the points under `POINT_BYTES`."""
-POINT_BYTES = 11_000_000
-GRID = 100_000
-"""Coordinates are whole numbers up to this: shorter to write, and finer than any screen."""
+MAX_TEXT_CHARS = 10_000
+TABLE_TEXT_CHARS = (MAX_TEXT_CHARS, 2_000, 500, 200, 60)
+"""Limits for an exemplar or a text in a pair: the first that keeps clusters and pairs under `MAX_TABLE_BYTES`."""
+MAX_TABLE_BYTES = 3_000_000
+POINT_TEXT_CHARS = (300, 200, 120, 60)
+"""Limits for the text of a point: the first that keeps all points under `MAX_POINT_BYTES`."""
+MAX_POINT_BYTES = 11_000_000
+GRID_SIZE = 100_000
+"""Coordinates are integers up to this: shorter in JSON than floats, and finer than any screen."""
 MAX_REJECTED = 100
-DUPLICATE_TEXT = 500
-"""Characters kept of a duplicate."""
+DUPLICATE_TEXT_CHARS = 500
 
 _MARKS = {"numbers_differ": "numbers differ", "negation_differs": "negation differs"}
 
-_POINT_COLUMNS = ("x", "y", "cluster", "id", "text")
-# Inside <script> only these can end the element, begin a comment, or break a line of JSON read as JavaScript.
+POINT_COLUMNS = ("x", "y", "cluster", "id", "text")
+# Inside <script> only these can end the element, start a comment, or break a line of JSON read as JavaScript.
 _UNSAFE = {ord(char): f"\\u{ord(char):04x}" for char in "<>&\u2028\u2029"}
 _SURROGATES = re.compile("[\ud800-\udfff]")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ReportData:
-    """All that a report shows; texts are shown as they are, whatever markup they look like."""
+    """The data of a report. Texts are shown as they are: markup in them has no effect."""
 
     title: str
     figures: Sequence[tuple[str, str]]
@@ -50,30 +49,30 @@ class ReportData:
     """`cluster` (-1 is noise), `size`, `name`; `terms`, `exemplars` (texts), `cohesion`, `separation`, `nearest` and
     `parent` may be absent or None."""
     points: Mapping[str, Sequence]
-    """Parallel columns `x`, `y`, `cluster`, `id`, `text`: the rows on the map, all or a sample. Empty: no map."""
+    """Columns `x`, `y`, `cluster`, `id`, `text` of the rows on the map, all or a sample. Empty: no map."""
     pairs: Sequence[Mapping[str, Any]]
     """`id_a`, `id_b`, `score`, `text_a`, `text_b`, best first; `numbers_differ`, `negation_differs` may be absent."""
     score_counts: Sequence[tuple[float, int]]
     """Histogram of the scores of all pairs: lower edge and count, ascending."""
     duplicates: Sequence[Mapping[str, Any]]
-    """The first groups: `size`, `kept` (`id`, `text`) and `rows` of `id`, `text`, `score` to the kept row and, as of
-    pairs, `numbers_differ` and `negation_differs`: all others of the group, or some."""
+    """The first groups: `size`, `kept` (`id`, `text`), and `rows`, all or some of the others: `id`, `text`, `score` to
+    the kept row; `numbers_differ` and `negation_differs` may be absent."""
     duplicate_rows: int
-    """Rows of all groups that are not the kept one."""
+    """Rows of all groups except the kept ones."""
     rejected: Sequence[Mapping[str, Any]]
     """`file`, `row`, `id`, `reason` of the first rejected rows."""
     rejected_rows: int
     truncated_rows: int
     rows: int
-    """Rows of the input, the rejected ones among them."""
+    """Rows of the input, including the rejected ones."""
     manifests: Mapping[str, Any]
-    """Name and JSON of each manifest, shown folded."""
+    """The name and JSON of each manifest, shown collapsed."""
 
 
 def render_report(data: ReportData) -> str:
-    """The page, as text to be written as UTF-8; the same data gives the same page.
+    """The page, to be written as UTF-8. The same data gives the same page.
 
-    Nothing in it is fetched, and its Content-Security-Policy runs no script but its own. Lone surrogates become U+FFFD.
+    The page loads nothing, and its Content-Security-Policy allows no script but its own. Lone surrogates become U+FFFD.
     """
     style, script = _asset("report.css"), _asset("report_map.js") + _asset("report.js")
     points, (clusters, pairs) = _points(data.points), _tables(data)
@@ -109,7 +108,7 @@ def _asset(name: str) -> str:
 
 
 def _hash(source: str) -> str:
-    """The source as the Content-Security-Policy names it."""
+    """The hash of a script or style for the Content-Security-Policy."""
     return "sha256-" + base64.b64encode(hashlib.sha256(source.encode()).digest()).decode()
 
 
@@ -123,7 +122,7 @@ def _cut(text: object, limit: int) -> str:
 
 
 def _number(value: Any) -> float | None:
-    """A measure in the digits worth writing; what is not a finite number is not known."""
+    """A measure with four decimals; None if it is not a finite number."""
     return None if value is None or not math.isfinite(value) else round(float(value), 4)
 
 
@@ -131,12 +130,23 @@ def _size(encoded: str) -> int:
     return len(encoded.encode("utf-8", "replace"))
 
 
+def _possible_limits(texts: Sequence[object], limits: Sequence[int], max_bytes: int) -> Sequence[int]:
+    """The limits for texts that may fit into `max_bytes`, at least the last: a character takes one byte or more.
+
+    Found without encoding the texts, which takes seconds for many long ones.
+    """
+    possible = [limit for limit in limits if sum(len(_cut(text, limit)) for text in texts) <= max_bytes]
+    return possible or limits[-1:]
+
+
 def _tables(data: ReportData) -> tuple[str, str]:
-    """Clusters and pairs as JSON, their texts cut to what is affordable."""
-    for limit in SHOWN_TEXTS:
+    """Clusters and pairs as JSON, with texts cut so that the page stays small."""
+    exemplars = [text for cluster in data.clusters for text in cluster.get("exemplars") or ()]
+    texts = [*exemplars, *(pair[name] for pair in data.pairs for name in ("text_a", "text_b"))]
+    for limit in _possible_limits(texts, TABLE_TEXT_CHARS, MAX_TABLE_BYTES):
         clusters = _json([_cluster(cluster, limit) for cluster in data.clusters])
         pairs = _json([_pair(pair, limit) for pair in data.pairs])
-        if _size(clusters) + _size(pairs) <= SHOWN_BYTES:
+        if _size(clusters) + _size(pairs) <= MAX_TABLE_BYTES:
             break
     return clusters, pairs
 
@@ -162,23 +172,23 @@ def _pair(pair: Mapping[str, Any], limit: int) -> dict[str, Any]:
 
 
 def _marks(pair: Mapping[str, Any]) -> list[str]:
-    """What the score of two texts hides."""
+    """Differences between two texts that their score does not show."""
     return [mark for name, mark in _MARKS.items() if pair.get(name)]
 
 
 def _group(group: Mapping[str, Any]) -> dict[str, Any]:
-    """A group of duplicates as the page shows it."""
+    """A group of duplicates, as the template needs it."""
     rows = [
-        {"id": row["id"], "text": _cut(row["text"], DUPLICATE_TEXT), "score": row["score"], "marks": _marks(row)}
+        {"id": row["id"], "text": _cut(row["text"], DUPLICATE_TEXT_CHARS), "score": row["score"], "marks": _marks(row)}
         for row in group["rows"]
     ]
-    kept = {"id": group["kept"]["id"], "text": _cut(group["kept"]["text"], DUPLICATE_TEXT)}
+    kept = {"id": group["kept"]["id"], "text": _cut(group["kept"]["text"], DUPLICATE_TEXT_CHARS)}
     return {"size": int(group["size"]), "kept": kept, "rows": rows, "more": int(group["size"]) - 1 - len(rows)}
 
 
 def _points(points: Mapping[str, Sequence]) -> str:
-    """The points as JSON columns, scaled to the grid with their aspect kept, their texts cut to what is affordable."""
-    columns = {name: points.get(name, ()) for name in _POINT_COLUMNS}
+    """The points as JSON columns: scaled to the grid, both axes alike, with texts cut so that the page stays small."""
+    columns = {name: points.get(name, ()) for name in POINT_COLUMNS}
     lengths = {name: len(column) for name, column in columns.items()}
     if len(set(lengths.values())) > 1:
         raise DataError(f"columns of the report's points differ in length: {lengths}")
@@ -186,31 +196,31 @@ def _points(points: Mapping[str, Sequence]) -> str:
     for name, axis in axes.items():
         for row, value in enumerate(axis):
             if not math.isfinite(value):
-                raise DataError(f"point {row} of the report has {name} = {value}: leave out rows that have no place")
+                raise DataError(f"point {row} of the report has {name} = {value}: leave out rows without a position")
     span = max((max(axis) - min(axis) for axis in axes.values() if axis), default=0.0) or 1.0
     starts = {name: min(axis, default=0.0) for name, axis in axes.items()}
     ready: dict[str, list] = {
-        name: [round((value - starts[name]) / span * GRID) for value in axis] for name, axis in axes.items()
+        name: [round((value - starts[name]) / span * GRID_SIZE) for value in axis] for name, axis in axes.items()
     }
     ready["cluster"] = [int(cluster) for cluster in columns["cluster"]]
     ready["id"] = [str(row) for row in columns["id"]]
-    for limit in POINT_TEXTS:
+    for limit in _possible_limits(columns["text"], POINT_TEXT_CHARS, MAX_POINT_BYTES):
         ready["text"] = [_cut(text, limit) for text in columns["text"]]
         encoded = _json(ready)
-        if _size(encoded) <= POINT_BYTES:
+        if _size(encoded) <= MAX_POINT_BYTES:
             break
     return encoded
 
 
 def _bars(score_counts: Sequence[tuple[float, int]]) -> list[dict[str, Any]]:
-    """The histogram's bars: both edges, the count and the height in percent of the highest."""
+    """The bars of the histogram: both edges, the count, and the height in percent of the highest bar."""
     if not score_counts:
         return []
     edges = [float(edge) for edge, _ in score_counts]
     width = min((b - a for a, b in itertools.pairwise(edges)), default=0.01)
     highest = max(count for _, count in score_counts) or 1
     return [
-        # A bin with anything in it is seen, however high the others are.
+        # A minimum height, so that a bar with few pairs is visible.
         {"low": low, "high": low + width, "count": int(count), "height": max(100 * count / highest, 0.8 * (count > 0))}
         for low, (_, count) in zip(edges, score_counts, strict=True)
     ]

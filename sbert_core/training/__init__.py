@@ -1,1 +1,1 @@
-"""Training of the encoders: what to learn from, what is learned, and the loop."""
+"""Training of encoders and cross-encoders: plans, data, objectives and the loop."""

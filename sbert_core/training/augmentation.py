@@ -1,6 +1,6 @@
-"""Texts said a little differently: words left out, swapped, replaced, or a translation there and back.
+"""Text augmentation: words deleted, swapped or replaced by synonyms, and back-translation.
 
-A step maps texts to as many texts and draws its random numbers from the generator it is given, nowhere else.
+An edit maps texts to as many texts. Its random numbers come from the generator it is given only.
 """
 
 import dataclasses
@@ -16,59 +16,59 @@ import regex
 import torch
 import transformers
 
-from sbert_core.clusters.names.terms import SIGN, UNSPACED
+from sbert_core.clusters.names.words import CHARACTER, UNSPACED_CLASS
 from sbert_core.data.tables import short
+from sbert_core.encoder.device import choose_device
 from sbert_core.encoder.model_source import find_model
+from sbert_core.encoder.pretrained import silence_transformers
 from sbert_core.encoder.safety import check_folder
-from sbert_core.encoder.sentence_encoder import choose_device
-from sbert_core.encoder.transformer import quiet
 from sbert_core.errors import DataError, ModelError
 
-Step = Callable[[list[str], np.random.Generator], list[str]]
+TextEdit = Callable[[list[str], np.random.Generator], list[str]]
 Translate = Callable[[list[str]], list[str]]
 Synonyms = Mapping[str, Sequence[str]]
 
-_LETTER = rf"[[\p{{L}}\p{{M}}\p{{N}}_]--[{UNSPACED}]]"
+_LETTER = rf"[[\p{{L}}\p{{M}}\p{{N}}_]--[{UNSPACED_CLASS}]]"
 _JOINER = r"(?:['\u2019-]|(?<=\p{N})[.,:](?=\p{N}))"  # don't, e-mail, 3.5
 _WORD = regex.compile(
-    rf"(?P<unspaced>[{UNSPACED}][{UNSPACED}\p{{M}}ー]*)|{_LETTER}+(?:{_JOINER}{_LETTER}+)*", regex.VERSION1
+    rf"(?P<unspaced>[{UNSPACED_CLASS}][{UNSPACED_CLASS}\p{{M}}ー]*)|{_LETTER}+(?:{_JOINER}{_LETTER}+)*", regex.VERSION1
 )
-_MOST_SWAPS = 1000
-_TRANSLATED = 32  # texts that are translated at a time
+MAX_SWAPS = 1000
+_TRANSLATION_BATCH = 32  # texts
 
 
 @dataclasses.dataclass(frozen=True)
 class Augmenter:
-    """Applies steps one after the other, each to a random part of the texts of some columns."""
+    """Applies edits one after the other, each to a random part of the texts of the chosen columns."""
 
-    steps: tuple[Step, ...]
-    probability: float = 0.5  # that a step is applied to a text
+    edits: tuple[TextEdit, ...]
+    probability: float = 0.5  # of applying an edit to a text
     columns: tuple[int, ...] | None = None  # counted from 0; None: all
 
     def __post_init__(self) -> None:
-        if not self.steps:
-            raise DataError("an augmenter without steps does nothing: give it one, or leave it out")
+        if not self.edits:
+            raise DataError("an augmenter has no edits: give it one, or leave it out")
         _check_share("probability", self.probability)
 
     def __call__(self, views: list[list[str]], rng: np.random.Generator) -> list[list[str]]:
-        """The columns of a batch, changed; a text of which nothing would be left stays what it is."""
+        """The columns of a batch, edited; a text that would become empty stays as it is."""
         chosen = range(len(views)) if self.columns is None else self.columns
         if any(not 0 <= column < len(views) for column in chosen):
-            raise DataError(f"columns {self.columns} are to be augmented, and there are {len(views)}, counted from 0")
+            raise DataError(f"columns to augment are {self.columns}, but there are {len(views)}: count them from 0")
         return [self._change(texts, rng) if column in chosen else texts for column, texts in enumerate(views)]
 
     def _change(self, texts: list[str], rng: np.random.Generator) -> list[str]:
         changed = list(texts)
-        for step in self.steps:
+        for edit in self.edits:
             rows = np.flatnonzero(rng.random(len(texts)) < self.probability).tolist()
-            for row, text in zip(rows, step([changed[row] for row in rows], rng), strict=True):
+            for row, text in zip(rows, edit([changed[row] for row in rows], rng), strict=True):
                 changed[row] = text if text.strip() else changed[row]
         return changed
 
 
 @dataclasses.dataclass(frozen=True)
 class _EachText:
-    """A step that looks at one text at a time; a class, and not a closure, to be pickled."""
+    """An edit of one text at a time; a class, not a closure, so that it can be pickled."""
 
     change: Callable[[str, np.random.Generator], str]
 
@@ -76,23 +76,23 @@ class _EachText:
         return [self.change(text, rng) for text in texts]
 
 
-def delete_words(p: float = 0.1) -> Step:
-    """Leaves out each word with probability `p`, but never all of them."""
+def delete_words(p: float = 0.1) -> TextEdit:
+    """Deletes each word with probability `p`, but never all of them."""
     _check_share("p", p)
     return _EachText(functools.partial(_delete, p=p))
 
 
-def swap_words(n: int = 1) -> Step:
-    """Exchanges two random words, `n` times over; a text of one word stays what it is."""
-    if not isinstance(n, int) or isinstance(n, bool) or not 1 <= n <= _MOST_SWAPS:
-        raise DataError(f"swaps must be a whole number from 1 to {_MOST_SWAPS}, got {short(n)}")
+def swap_words(n: int = 1) -> TextEdit:
+    """Swaps two random words, `n` times; a text of one word stays as it is."""
+    if not isinstance(n, int) or isinstance(n, bool) or not 1 <= n <= MAX_SWAPS:
+        raise DataError(f"swaps must be a whole number from 1 to {MAX_SWAPS}, got {short(n)}")
     return _EachText(functools.partial(_swap, n=n))
 
 
-def replace_synonyms(synonyms: Synonyms, p: float = 0.1) -> Step:
-    """Replaces words, and expressions of several, that are in `synonyms` with probability `p` by one of theirs.
+def replace_synonyms(synonyms: Synonyms, p: float = 0.1) -> TextEdit:
+    """Replaces words and multi-word expressions that are in `synonyms` with probability `p` by a random synonym.
 
-    Case does not matter; a synonym of a word with a capital letter gets one. The longest expression goes first.
+    Case is ignored; the synonym of a capitalised word is capitalised. Longer expressions go first.
     """
     _check_share("p", p)
     folded = {_fold(word): tuple(others) for word, others in synonyms.items()}
@@ -101,29 +101,33 @@ def replace_synonyms(synonyms: Synonyms, p: float = 0.1) -> Step:
     return _EachText(functools.partial(_replace, synonyms=folded, p=p, longest=max(len(_words(key)) for key in folded)))
 
 
-def back_translate(translate: Translate) -> Step:
-    """Replaces texts by what `translate` makes of them: a translation into another language and back."""
+def back_translate(translate: Translate) -> TextEdit:
+    """Replaces texts by the result of `translate`: a translation into another language and back."""
     return functools.partial(_translate, translate=translate)
 
 
 def _words(text: str) -> list[tuple[int, int]]:
-    """Where the words of a text begin and end; its characters where no spaces are written between words."""
+    """The spans of the words of a text; of its characters in scripts without spaces between words."""
     spans: list[tuple[int, int]] = []
     for word in _WORD.finditer(text):
-        spans += [sign.span() for sign in SIGN.finditer(text, *word.span())] if word["unspaced"] else [word.span()]
+        spans += (
+            [character.span() for character in CHARACTER.finditer(text, *word.span())]
+            if word["unspaced"]
+            else [word.span()]
+        )
     return spans
 
 
 def _delete(text: str, rng: np.random.Generator, p: float) -> str:
     spans = _words(text)
-    doomed = rng.random(len(spans)) < p
-    if doomed.all():
+    is_deleted = rng.random(len(spans)) < p
+    if is_deleted.all():
         return text
     kept = ""
     start = 0
-    for (begin, end), gone in zip(spans, doomed.tolist(), strict=True):
-        # The space before a word goes with it: "my parcel, please" becomes "my, please".
-        kept += text[start:begin].rstrip() if gone else text[start:end]
+    for (begin, end), deleted in zip(spans, is_deleted.tolist(), strict=True):
+        # The space before a word is deleted with it: "my parcel, please" becomes "my, please".
+        kept += text[start:begin].rstrip() if deleted else text[start:end]
         start = end
     return (kept + text[start:]).strip()
 
@@ -151,13 +155,13 @@ def _replace(text: str, rng: np.random.Generator, synonyms: Synonyms, p: float, 
             place = spans[first][0], spans[stop - 1][1]
             others = synonyms[_fold(text[slice(*place)])]
             places.append(place)
-            words.append(_like(text[slice(*place)], others[int(rng.integers(len(others)))]))
+            words.append(_match_case(text[slice(*place)], others[int(rng.integers(len(others)))]))
         first = stop or first + 1
     return _write(text, places, words)
 
 
 def _write(text: str, places: Sequence[tuple[int, int]], words: Sequence[str]) -> str:
-    """The text with other words in some places."""
+    """The text with the spans `places` replaced by `words`."""
     written = ""
     start = 0
     for (begin, end), word in zip(places, words, strict=True):
@@ -166,8 +170,8 @@ def _write(text: str, places: Sequence[tuple[int, int]], words: Sequence[str]) -
     return written + text[start:]
 
 
-def _like(word: str, other: str) -> str:
-    """The other word, with a capital letter if the word has one."""
+def _match_case(word: str, other: str) -> str:
+    """`other`, capitalised if `word` is."""
     return other[:1].upper() + other[1:] if word[:1].isupper() else other
 
 
@@ -211,7 +215,7 @@ def read_synonyms(path: str | os.PathLike[str]) -> dict[str, list[str]]:
                 )
             synonyms.setdefault(word, []).extend(others)
     else:
-        raise DataError(f"{file} has no suffix that says what it is: expected .json or .tsv")
+        raise DataError(f"{file} has an unknown suffix: expected .json or .tsv")
     if not synonyms:
         raise DataError(f"{file} has no synonyms in it")
     return synonyms
@@ -236,10 +240,10 @@ def _check_json(file: Path, content: str) -> dict[str, list[str]]:
 def seq2seq_translator(
     forward: str | os.PathLike[str], back: str | os.PathLike[str], *, device: str = "auto", beams: int = 1
 ) -> Translate:
-    """Translates there and back with two sequence-to-sequence models of Hugging Face, for `back_translate`.
+    """Translates into another language and back with two sequence-to-sequence models, for `back_translate`.
 
-    Models are folders, URIs or hub names, as for `SentenceEncoder.load`; their weights must be safetensors, and no code
-    of theirs runs. The same texts always give the same translations.
+    Models are folders, URIs or hub names, as for `SentenceEncoder.load`; their weights must be safetensors, and code in
+    model folders is not run. The same texts always give the same translations.
     """
     models = [_Seq2Seq(forward, device, beams), _Seq2Seq(back, device, beams)]
     return lambda texts: models[1](models[0](texts))
@@ -253,7 +257,7 @@ class _Seq2Seq:
         check_folder(folder)
         self.device, self.beams = choose_device(device), beams
         try:
-            with quiet():
+            with silence_transformers():
                 self.tokenizer = transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True)
                 model, info = transformers.AutoModelForSeq2SeqLM.from_pretrained(
                     folder, local_files_only=True, use_safetensors=True, dtype=torch.float32, output_loading_info=True
@@ -265,20 +269,20 @@ class _Seq2Seq:
                 f"{folder}: the weights lack {len(info['missing_keys'])} tensors of {type(model).__name__}"
             )
         self.model = model.to(self.device).eval()
-        self.longest = min(self.tokenizer.model_max_length, 512)  # a tokenizer without a limit says 10**30
+        self.longest = min(self.tokenizer.model_max_length, 512)  # 10**30 for a tokenizer without a limit
 
     @torch.inference_mode()
     def __call__(self, texts: list[str]) -> list[str]:
         translated: list[str] = []
-        for start in range(0, len(texts), _TRANSLATED):
+        for start in range(0, len(texts), _TRANSLATION_BATCH):
             inputs = self.tokenizer(
-                texts[start : start + _TRANSLATED],
+                texts[start : start + _TRANSLATION_BATCH],
                 padding=True,
                 truncation=True,
                 max_length=self.longest,
                 return_tensors="pt",
             ).to(self.device)
-            with quiet():  # it would tell that max_new_tokens is not what the model's own settings say
+            with silence_transformers():  # transformers warns that max_new_tokens overrides the model's settings
                 ids = self.model.generate(
                     input_ids=inputs["input_ids"],
                     attention_mask=inputs["attention_mask"],

@@ -1,8 +1,8 @@
-"""AugSBERT: a cross-encoder labels pairs that nobody has labelled, and the bi-encoder learns from both.
+"""AugSBERT: a cross-encoder labels more pairs, and the bi-encoder is trained on both sets.
 
 1. Train a cross-encoder on the gold pairs (`train_cross_encoder`).
-2. Choose pairs that are worth labelling (`candidate_pairs`): near neighbours by an encoder that is at hand, since two
-   random texts hardly ever have to do with each other, and some random ones, so that unlike pairs are learned too.
+2. Choose pairs to label (`candidate_pairs`): near neighbours by an existing encoder, since random texts are hardly
+   ever similar, and some random pairs, so that there are dissimilar ones too.
 3. Label them with the cross-encoder (`label_pairs`): the silver pairs.
 4. Train the bi-encoder on gold and silver.
 
@@ -25,7 +25,7 @@ def label_pairs(cross_encoder: CrossEncoder, pairs: Examples) -> Examples:
     """Pairs with the cross-encoder's scores, from 0 to 1, as labels.
 
     With one label the score is the sigmoid of its logit, else the probability of entailment, paraphrase, duplicate or
-    equivalent. Labels the pairs have are replaced.
+    equivalent. Labels that the pairs already have are replaced.
     """
     if len(pairs.texts) != 2:
         raise DataError(f"{pairs.name} has {len(pairs.texts)} text columns: expected pairs")
@@ -47,14 +47,14 @@ def candidate_pairs(
     labelled: Examples | None = None,
     seed: int = 0,
 ) -> Examples:
-    """Pairs of different texts that are worth labelling, each once, in whichever order of its two texts.
+    """Pairs of different texts to label; each pair occurs once, in either order.
 
     Args:
-        encoder: finds what is near.
-        texts: blank ones, and repetitions, are passed over.
-        top_k: how many of the nearest texts each is paired with.
-        n_random: how many random pairs come after these; None takes as many as there are different texts.
-        labelled: pairs that have a label already and are left out.
+        encoder: finds the neighbours.
+        texts: blank texts and duplicates are skipped.
+        top_k: number of nearest texts that each text is paired with.
+        n_random: number of random pairs in addition; None: as many as there are different texts.
+        labelled: pairs that have a label already; they are left out.
         seed: of the random pairs.
     """
     if top_k < 0 or (n_random is not None and n_random < 0):
@@ -63,14 +63,14 @@ def candidate_pairs(
     count = len(distinct)
     if count < 2:
         raise DataError(f"pairs need two different texts or more, got {count}")
-    known = _numbers_of(labelled, distinct)
+    labelled_numbers = _numbers_of(labelled, distinct)
     found = np.empty(0, np.int64)
     if top_k:
         near = find_neighbors(encoder.encode(distinct), min(top_k, count - 1)).indices  # (n, k)
         rows, places = np.nonzero(near >= 0)
-        found = np.setdiff1d(_pair_numbers(rows, near[rows, places], count), known)
+        found = np.setdiff1d(_pair_numbers(rows, near[rows, places], count), labelled_numbers)
     wanted = count if n_random is None else n_random
-    drawn = _draw(count, wanted, np.union1d(found, known), np.random.default_rng(seed))
+    drawn = _draw(count, wanted, np.union1d(found, labelled_numbers), np.random.default_rng(seed))
     first, second = np.divmod(np.concatenate([found, drawn]), count)
     columns = tuple([distinct[row] for row in side.tolist()] for side in (first, second))
     return Examples(columns, name="candidate pairs")
@@ -94,7 +94,7 @@ def _numbers_of(labelled: Examples | None, distinct: list[str]) -> np.ndarray:
 
 def _draw(count: int, wanted: int, taken: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     """At most `wanted` numbers of pairs that are not taken; fewer only if there are no more."""
-    if 4 * (wanted + len(taken)) >= count * (count - 1) // 2:  # too few are free to find them by chance
+    if 4 * (wanted + len(taken)) >= count * (count - 1) // 2:  # too few are free for rejection sampling
         free = np.setdiff1d(_pair_numbers(*np.triu_indices(count, 1), count), taken)
         return rng.permutation(free)[:wanted]
     drawn = np.empty(0, np.int64)

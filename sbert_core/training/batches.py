@@ -1,4 +1,4 @@
-"""Which rows go into which step: pure functions of seed and epoch, so that a resumed run takes the same ones."""
+"""Rows of each batch: pure functions of seed and epoch, so that a resumed run uses the same batches."""
 
 from collections.abc import Sequence
 from typing import Literal
@@ -10,7 +10,7 @@ from sbert_core.errors import DataError
 
 Mixing = Literal["round_robin", "proportional"]
 
-_WINDOW = 50  # batches among which rows of like length are looked for: enough to find some, few enough to stay random
+_WINDOW_BATCHES = 50  # sorted by length together: enough for similar lengths, few enough to stay random
 
 
 def shuffled_batches(n: int, size: int, seed: int, epoch: int) -> list[np.ndarray]:
@@ -20,45 +20,47 @@ def shuffled_batches(n: int, size: int, seed: int, epoch: int) -> list[np.ndarra
 
 
 def by_length(lengths: np.ndarray, size: int, seed: int, epoch: int) -> list[np.ndarray]:
-    """All rows in batches of like `lengths` (n,): little padding where a model needs it.
+    """All rows in batches of similar `lengths` (n,), which need little padding.
 
-    Rows are shuffled and only sorted within windows of 50 batches, whose order is then random. One batch may be
+    Rows are shuffled, then sorted within windows of 50 batches, whose order is then random. One batch may be
     smaller than `size`.
     """
     _check_size(size)
     rng = _rng(seed, epoch)
     batches: list[np.ndarray] = []
-    for window in _cut(rng.permutation(len(lengths)), size * _WINDOW):
+    for window in _cut(rng.permutation(len(lengths)), size * _WINDOW_BATCHES):
         cut = _cut(window[np.argsort(np.asarray(lengths)[window], kind="stable")], size)
         batches += [cut[place] for place in rng.permutation(len(cut))]
     return batches
 
 
 def distinct_batches(examples: Examples, size: int, seed: int, epoch: int) -> list[np.ndarray]:
-    """Batches in which no two rows have a text in common, in whatever columns, nor one in other case.
+    """Batches in which no two rows share a text, in any column and ignoring case.
 
-    For objectives that take the texts of all other rows as negatives. A row that does not fit into a batch is in a
-    later one. Where a text is so frequent that more than ceil(n / size) batches are needed, those beyond that are
-    less than half full are left out, and so is a batch of one row, which has no negatives: these rows wait for another
-    epoch. Takes time in proportion to the rows.
+    For objectives that use the texts of all other rows as negatives. A row that does not fit into a batch goes into a
+    later one. If a text is so frequent that more than ceil(n / size) batches are needed, the additional batches that
+    are less than half full are left out, and so is a batch of one row, which has no negatives: these rows may be used
+    in another epoch. The time is linear in the number of rows.
     """
     _check_size(size)
     rng = _rng(seed, epoch)
     keys = _text_keys(examples)
     batches = _place_apart(rng.permutation(len(examples)), keys, size)
-    enough = -(-len(examples) // size)
+    n_needed = -(-len(examples) // size)
     batches = [
         batch
         for number, batch in enumerate(batches)
-        if len(batch) >= min(2, size) and (number < enough or 2 * len(batch) >= size)
+        if len(batch) >= min(2, size) and (number < n_needed or 2 * len(batch) >= size)
     ]
     if len(examples) and not batches:
-        raise DataError(f"{examples.name} has no two rows without a text in common: in-batch negatives need such rows")
+        raise DataError(
+            f"{examples.name} has no two rows without a common text, as in-batch negatives need: use other rows"
+        )
     return [np.array(batches[place], np.int64) for place in rng.permutation(len(batches))]
 
 
 def _text_keys(examples: Examples) -> np.ndarray:
-    """The texts of each row as numbers (n, columns), the same for the same text."""
+    """The texts of each row as numbers (n, columns); equal texts have equal numbers."""
     numbers: dict[str, int] = {}
     columns = [
         [numbers.setdefault(text.strip().casefold(), len(numbers)) for text in column] for column in examples.texts
@@ -67,9 +69,9 @@ def _text_keys(examples: Examples) -> np.ndarray:
 
 
 def _place_apart(order: np.ndarray, keys: np.ndarray, size: int) -> list[list[int]]:
-    """Puts each row into the first batch with room that is after those of all rows it shares a key with."""
+    """Puts each row into the first batch with room after the batches of all rows that share a key with it."""
     batches: list[list[int]] = []
-    following: list[int] = []  # a batch with room: itself; a full one: some later batch, the first with room in the end
+    following: list[int] = []  # of a batch with room: itself; of a full one: a later batch, on the way to one with room
     earliest = [0] * (int(keys.max(initial=-1)) + 1)  # by key: after the last batch that has it
     for row, own in zip(order.tolist(), keys[order].tolist(), strict=True):
         place = max(earliest[key] for key in own)
@@ -77,7 +79,7 @@ def _place_apart(order: np.ndarray, keys: np.ndarray, size: int) -> list[list[in
         while place < len(batches) and following[place] != place:
             passed.append(place)
             place = following[place]
-        for full in passed:  # a shortcut for the rows to come keeps the search short
+        for full in passed:  # path compression keeps the search short for later rows
             following[full] = place
         while place >= len(batches):
             batches.append([])
@@ -91,22 +93,24 @@ def _place_apart(order: np.ndarray, keys: np.ndarray, size: int) -> list[list[in
 
 
 def grouped_batches(labels: np.ndarray, size: int, seed: int, epoch: int, per_class: int = 4) -> list[np.ndarray]:
-    """Batches with several rows of each of several classes, for objectives that look for triplets in a batch.
+    """Batches with several rows of each of several classes, for objectives that form triplets within a batch.
 
-    The rows of each class are cut into groups of at most `per_class`, as even as can be, and groups in random order
-    fill batches up to `size`. A batch of a single class has no triplets and is left out: its rows wait for another
-    epoch.
+    The rows of each class are split into groups of at most `per_class`, of nearly equal size, and groups in random
+    order fill batches up to `size`. A batch of a single class has no triplets and is left out; its rows may be used in
+    another epoch.
     """
     if per_class < 2 or size < 2 * per_class:
-        raise DataError(f"a batch of {size} with {per_class} rows per class: it needs two classes and two rows of each")
+        raise DataError(
+            f"a batch of {size} with {per_class} rows per class has no triplets: use 2 rows of 2 classes or more"
+        )
     labels = np.asarray(labels)
     rng = _rng(seed, epoch)
     order = rng.permutation(len(labels))
     order = order[np.argsort(labels[order], kind="stable")]
-    borders = np.flatnonzero(np.diff(labels[order])) + 1
-    if not len(borders):
-        raise DataError("all rows are of one class: triplets need rows of two or more")
-    groups = [group for own in np.split(order, borders) for group in np.array_split(own, -(-len(own) // per_class))]
+    bounds = np.flatnonzero(np.diff(labels[order])) + 1
+    if not len(bounds):
+        raise DataError("all rows are of one class, but triplets need two or more: use other rows")
+    groups = [group for own in np.split(order, bounds) for group in np.array_split(own, -(-len(own) // per_class))]
     batches: list[list[int]] = [[]]
     for place in rng.permutation(len(groups)):
         if len(batches[-1]) + len(groups[place]) > size:
@@ -115,22 +119,22 @@ def grouped_batches(labels: np.ndarray, size: int, seed: int, epoch: int, per_cl
     return [np.array(batch, np.int64) for batch in batches if len(np.unique(labels[batch])) > 1]
 
 
-def mixed_steps(counts: Sequence[int], how: Mixing = "round_robin", seed: int = 0, epoch: int = 0) -> list[int]:
-    """Which data set each step of an epoch takes its batch from, if they have `counts` batches each.
+def mixed_steps(counts: Sequence[int], mixing: Mixing = "round_robin", seed: int = 0, epoch: int = 0) -> list[int]:
+    """The number of the data set of each batch of an epoch, for data sets with `counts` batches each.
 
-    Every batch is taken once. `round_robin` takes one of each data set in turn; those that are used up are passed
-    over. `proportional` takes them in random order, so that each is met in proportion to its batches all the way.
+    Every batch is used once. `round_robin` cycles through the data sets and skips those that are used up.
+    `proportional` uses random order, so that each data set occurs in proportion to its batches throughout.
     """
     if any(count < 0 for count in counts):
-        raise DataError(f"a data set cannot have less than 0 batches, got {list(counts)}")
-    match how:
+        raise DataError(f"the number of batches of a data set must not be negative, got {list(counts)}")
+    match mixing:
         case "round_robin":
-            turns = sorted((turn, number) for number, count in enumerate(counts) for turn in range(count))
-            return [number for _, number in turns]
+            rounds = sorted((cycle, number) for number, count in enumerate(counts) for cycle in range(count))
+            return [number for _, number in rounds]
         case "proportional":
             return _rng(seed, epoch).permutation(np.repeat(np.arange(len(counts)), counts)).tolist()
         case _:
-            raise DataError(f"data sets cannot be mixed by {how!r}: use round_robin or proportional")
+            raise DataError(f"mixing {mixing!r} is not known: use round_robin or proportional")
 
 
 def _check_size(size: int) -> None:

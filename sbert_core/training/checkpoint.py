@@ -1,4 +1,4 @@
-"""A run as it stands, on disk: killed and started again, it goes on as if nothing had happened."""
+"""The state of a run on disk, so that a killed run continues and ends with the same result."""
 
 import json
 import shutil
@@ -21,14 +21,14 @@ class RunFolder:
     """The folder of a run: its metrics, its last checkpoint, the best model so far and, at the end, the result."""
 
     def __init__(self, output: str, digest: str, world: World, tensorboard: bool = False) -> None:
-        """`digest` stands for all that decides the result; a folder of another run is refused."""
+        """`digest` is the hash of all that decides the result; the folder of another run is refused."""
         self.path = Path(output)
         self.work = self.path / WORK
         self._digest = digest
         self._world = world
-        self._saved_best: int | None = None  # the step of the best model that the last checkpoint names
+        self._saved_best: int | None = None  # the step of the best model that the last checkpoint refers to
         self._check()
-        self._open_board = _board_of(self.path / "tensorboard") if tensorboard and world.leads else None
+        self._open_board = _board_of(self.path / "tensorboard") if tensorboard and world.is_main else None
         self._board: Any = None
 
     def _check(self) -> None:
@@ -47,13 +47,13 @@ class RunFolder:
             raise DataError(f"{self.path} is not empty and holds no training run: choose another output")
 
     def finished(self) -> dict[str, Any] | None:
-        """What the run came to, if it has ended before."""
+        """The result of the run, if it has finished before."""
         path = self.path / RESULT
         return _read(path) if path.exists() else None
 
     def begin(self) -> None:
         """Marks the folder as that of this run; nothing is written before."""
-        if self._world.leads:
+        if self._world.is_main:
             try:
                 self.work.mkdir(parents=True, exist_ok=True)
                 _replace(self.work / "run.json", json.dumps({"digest": self._digest}).encode())
@@ -67,7 +67,7 @@ class RunFolder:
 
     def log(self, **figures: Any) -> None:
         """Adds a line to the metrics."""
-        if self._world.leads:
+        if self._world.is_main:
             with (self.path / METRICS).open("a", encoding="utf-8") as file:
                 file.write(json.dumps(figures) + "\n")
         if self._board is not None:
@@ -75,41 +75,41 @@ class RunFolder:
                 self._board.add_scalar(name, figures[name], figures["step"])
 
     def save(self, state: dict[str, Any]) -> None:
-        """Keeps the state, and drops the one before; random states are those of each process."""
+        """Saves a checkpoint in place of the last one, with the random state of each process."""
         randoms = self._world.collect(_random_state())
-        if self._world.leads:
+        if self._world.is_main:
             partial = self.work / "state.partial"
             torch.save({**state, "random": randoms}, partial)
             partial.replace(self.work / "state.pt")
-            self._saved_best = state["best"]["step"]
+            self._saved_best = state["progress"]["best_step"]
             self._drop_best(self._saved_best)
         self._world.wait()
 
     def load(self, device: torch.device) -> dict[str, Any] | None:
-        """The last state, if there is one, with random states put back; metrics after it are dropped."""
+        """The last checkpoint, if there is one. Restores the random state and drops the metrics after it."""
         path = self.work / "state.pt"
         if not path.exists():
             return None
         try:
             state: dict[str, Any] = torch.load(path, map_location=device, weights_only=True)
-        except Exception as error:  # torch has a dozen for a damaged file
-            raise DataError(f"the checkpoint {path} cannot be read: remove it to begin anew") from error
-        self._saved_best = state["best"]["step"]
-        _set_random_state(state.pop("random")[self._world.rank])
-        if self._world.leads and (self.path / METRICS).exists():
+        except Exception as error:  # torch raises many types for a damaged file
+            raise DataError(f"the checkpoint {path} cannot be read: remove it to start again") from error
+        self._saved_best = state["progress"]["best_step"]
+        _set_random_state(state.pop("random")[self._world.process_rank])
+        if self._world.is_main and (self.path / METRICS).exists():
             lines = (self.path / METRICS).read_text(encoding="utf-8").splitlines(keepends=True)
-            whole = [line for line in lines if line.endswith("\n")]  # the last may be cut off
-            kept = [line for line in whole if json.loads(line)["step"] <= state["step"]]
+            complete = [line for line in lines if line.endswith("\n")]  # the last may be truncated
+            kept = [line for line in complete if json.loads(line)["step"] <= state["progress"]["step"]]
             _replace(self.path / METRICS, "".join(kept).encode())
         return state
 
     def keep_best(self, parts: EncoderParts, step: int) -> None:
-        """Keeps this model as the best so far; the one before stays until no checkpoint names it."""
-        if self._world.leads:
+        """Saves the best model so far; the one before stays until no checkpoint refers to it."""
+        if self._world.is_main:
             partial, best = self.work / "best.partial", self._best(step)
             shutil.rmtree(partial, ignore_errors=True)
             write_folder(partial, parts)
-            shutil.rmtree(best, ignore_errors=True)  # of a run that went on from a checkpoint before this step
+            shutil.rmtree(best, ignore_errors=True)  # of a run that continued from a checkpoint before this step
             partial.rename(best)
             self._drop_best(step, self._saved_best)
 
@@ -122,8 +122,8 @@ class RunFolder:
                 shutil.rmtree(folder)
 
     def finish(self, parts: EncoderParts, result: dict[str, Any], card: str, best_step: int | None = None) -> None:
-        """Puts the model into the folder, the best if one was kept, with its card, and then says that it is done."""
-        if self._world.leads:
+        """Writes the model, the best if one was kept, and its card; the result is written last and marks the end."""
+        if self._world.is_main:
             if best_step:
                 shutil.copytree(self._best(best_step), self.path, dirs_exist_ok=True)
             else:
@@ -149,7 +149,7 @@ def _set_random_state(state: dict[str, torch.Tensor]) -> None:
 
 
 def _board_of(folder: Path) -> Callable[[], Any]:
-    """A function that opens TensorBoard's file, which is made at once."""
+    """A function that opens TensorBoard's writer, which creates a file at once."""
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError as error:
@@ -163,7 +163,7 @@ def _read(path: Path) -> dict[str, Any]:
     except (OSError, ValueError) as error:
         raise DataError(f"{path} cannot be read ({error}): choose another output, or remove {path.parent}") from error
     if not isinstance(content, dict) or "digest" not in content:
-        raise DataError(f"{path} is not that of a training run: choose another output, or remove {path.parent}")
+        raise DataError(f"{path} is not from a training run: choose another output, or remove {path.parent}")
     return content
 
 

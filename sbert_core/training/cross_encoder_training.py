@@ -1,4 +1,4 @@
-"""Trains a cross-encoder: both texts of a pair in, a score or a class out."""
+"""Training of cross-encoders: both texts of a pair in, a score or a class out."""
 
 import math
 import os
@@ -11,19 +11,20 @@ import sklearn.metrics
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.optim.lr_scheduler import LambdaLR
 
 from sbert_core.data.examples import Examples
 from sbert_core.encoder.cross_encoder import CrossEncoder
-from sbert_core.encoder.cross_encoder_folder import check_target
+from sbert_core.encoder.model_folder import check_model_target
 from sbert_core.errors import DataError
 from sbert_core.progress import ProgressBar
 from sbert_core.training.batches import by_length
-from sbert_core.training.schedule import learning_rate_factor, make_optimizer
+from sbert_core.training.schedule import make_optimizer, make_schedule
 
 Kind = Literal["score", "class", "binary"]
 
 _METRICS = {"score": "spearman", "class": "accuracy", "binary": "average_precision"}
-_MAX_NORM = 1.0
+_MAX_GRADIENT_NORM = 1.0
 
 
 def train_cross_encoder(
@@ -50,25 +51,25 @@ def train_cross_encoder(
         class:          -log softmax(z)_y                                    one logit per class
 
     The gradient is clipped to norm 1. With `dev` the epoch is kept that is best by Spearman's correlation (score),
-    accuracy (class) or average precision (binary); else the last. The same seed gives the same weights.
+    accuracy (class) or average precision (binary); without `dev` the last one. The same seed gives the same weights.
 
     Args:
-        model: an encoder, from which all but the head is taken: `default`, a folder, a URI or a hub name.
+        model: an encoder that provides all weights but the head: `default`, a folder, a URI or a hub name.
         examples: two text columns and a label.
-        output: replaced as a whole, at the end, if it is a model already.
-        kind: what labels are.
+        output: if it is a model already, it is replaced at the end, in one operation.
+        kind: the type of the labels.
         epochs: how often each pair is seen.
-        batch_size: pairs per step; those of a batch are of like length.
-        learning_rate: the highest, falling to 0 in a straight line.
-        warmup: the share of steps over which it rises to that.
-        max_tokens: cuts a pair here, both texts and special tokens counted, instead of at the model's own limit.
-        seed: of the head, of the order and of dropout.
-        dev: pairs to choose the best epoch by.
+        batch_size: pairs per step; the pairs of a batch have similar lengths.
+        learning_rate: the maximum; it then falls to 0 linearly.
+        warmup: the share of steps in which it rises to the maximum.
+        max_tokens: truncates pairs to this many tokens, special tokens included, instead of the model's own limit.
+        seed: of the weights of the head, the order of rows and dropout.
+        dev: pairs by which the best epoch is chosen.
         device: `auto` takes CUDA, then MPS, then CPU; or torch's name of a device.
         progress: shows a progress bar.
 
     Returns:
-        What was done: `steps`, `metric` (the name of the dev metric), `best` (its best value, None without `dev`) and
+        `steps`, `metric` (the name of the dev metric), `best` (its best value, None without `dev`) and
         `epochs`, for each its mean `loss` and, with `dev`, the metric.
     """
     if seed < 0:
@@ -76,19 +77,19 @@ def train_cross_encoder(
     if epochs < 1:
         raise DataError(f"epochs must be at least 1, got {epochs}")
     if not 0 <= warmup <= 1:
-        raise DataError(f"warmup is a share of all steps, between 0 and 1, got {warmup}")
-    check_target(Path(output))
+        raise DataError(f"warmup must be a share of all steps, from 0 to 1, got {warmup}")
+    check_model_target(Path(output))
     labels = _check(examples, kind)
     names = _class_names(examples, labels) if kind == "class" else ("LABEL_0",)
     checked_dev = None if dev is None else (_pairs(dev), _align(dev, _check(dev, kind), names, kind))
-    with torch.random.fork_rng(range(torch.cuda.device_count())):  # the caller's random numbers stay their own
+    with torch.random.fork_rng(range(torch.cuda.device_count())):  # leaves the random state of the caller unchanged
         torch.manual_seed(seed)
         encoder = CrossEncoder.begin(model, names, device, max_tokens)
-        run = _Run(encoder, examples, labels, kind, learning_rate)
-        plan = run.plan(epochs, batch_size, seed)
-        done = run.learn(plan, warmup, checked_dev, progress)
+        run = _Run(encoder, examples, labels, kind)
+        batches = run.plan_batches(epochs, batch_size, seed)
+        result = run.train(batches, learning_rate, warmup, checked_dev, progress)
     encoder.save(output)
-    return done
+    return result
 
 
 class _Run:
@@ -100,61 +101,63 @@ class _Run:
         examples: Examples,
         labels: np.ndarray,
         kind: Kind,
-        learning_rate: float,
     ) -> None:
         self.encoder, self.pairs, self.name, self.kind = encoder, _pairs(examples), examples.name, kind
         self.labels = torch.from_numpy(labels).to(encoder.device)  # (n,)
-        self.learning_rate = learning_rate
-        self.optimizer = make_optimizer(encoder.model, learning_rate)
         self.step = 0
 
-    def plan(self, epochs: int, batch_size: int, seed: int) -> list[list[np.ndarray]]:
+    def plan_batches(self, epochs: int, batch_size: int, seed: int) -> list[list[np.ndarray]]:
         """The rows of each batch of each epoch."""
         lengths = self.encoder.count_tokens(self.pairs)
         return [by_length(lengths, batch_size, seed, epoch) for epoch in range(epochs)]
 
-    def learn(
+    def train(
         self,
-        plan: list[list[np.ndarray]],
+        epochs: list[list[np.ndarray]],
+        learning_rate: float,
         warmup: float,
         dev: tuple[list[tuple[str, str]], np.ndarray] | None,
         progress: bool,
     ) -> dict[str, Any]:
-        total = sum(map(len, plan))
+        total = sum(map(len, epochs))
+        optimizer = make_optimizer(self.encoder.model, learning_rate)
+        schedule = make_schedule(optimizer, "linear", math.ceil(warmup * total), total)
         metric = _METRICS[self.kind]
         best: float | None = None
-        kept: dict[str, Tensor] = {}
+        best_weights: dict[str, Tensor] = {}
         reports = []
         with ProgressBar("cross-encoder", total, "steps", disable=not progress) as bar:
-            for batches in plan:
-                report = {"loss": self._epoch(batches, total, math.ceil(warmup * total), bar)}
+            for batches in epochs:
+                report = {"loss": self._train_epoch(batches, optimizer, schedule, bar)}
                 if dev is not None:
                     report[metric] = _measure(self.encoder.predict(dev[0]), dev[1], self.kind)
                     if best is None or report[metric] > best:
                         best = report[metric]
-                        kept = {name: weight.cpu().clone() for name, weight in self.encoder.model.state_dict().items()}
+                        weights = self.encoder.model.state_dict()
+                        best_weights = {name: weight.cpu().clone() for name, weight in weights.items()}
                 reports.append(report)
-        if kept:
-            self.encoder.model.load_state_dict(kept)
+        if best_weights:
+            self.encoder.model.load_state_dict(best_weights)
         return {"steps": total, "metric": metric, "best": best, "epochs": reports}
 
-    def _epoch(self, batches: list[np.ndarray], total: int, warmup_steps: int, bar: ProgressBar) -> float:
+    def _train_epoch(
+        self, batches: list[np.ndarray], optimizer: torch.optim.Optimizer, schedule: LambdaLR, bar: ProgressBar
+    ) -> float:
         self.encoder.model.train()
         losses = []
         for rows in batches:
-            for group in self.optimizer.param_groups:
-                group["lr"] = self.learning_rate * learning_rate_factor(self.step, total, warmup_steps)
             loss = self._loss(rows)
             value = loss.item()
             if not math.isfinite(value):
                 raise DataError(
                     f"{self.name}: the loss is {value} in step {self.step} with rows {_listed(rows)} (counted from 0): "
-                    "look at these rows, or try a lower learning_rate"
+                    "check these rows, or lower learning_rate"
                 )
-            self.optimizer.zero_grad()
+            optimizer.zero_grad()
             loss.backward()
-            torch.nn.utils.clip_grad_norm_(self.encoder.model.parameters(), _MAX_NORM)
-            self.optimizer.step()
+            torch.nn.utils.clip_grad_norm_(self.encoder.model.parameters(), _MAX_GRADIENT_NORM)
+            optimizer.step()
+            schedule.step()
             self.step += 1
             losses.append(value * len(rows))
             bar.advance(status=f"loss {value:.4f}")
@@ -170,12 +173,12 @@ class _Run:
 
 
 def _check(examples: Examples, kind: Kind) -> np.ndarray:
-    """The labels as the loss wants them, if these examples are what a cross-encoder of this kind learns from."""
+    """The labels in the type of the loss, if the examples fit this kind of cross-encoder."""
     if kind not in get_args(Kind):
-        raise DataError(f"a cross-encoder does not learn {kind!r}: use {', '.join(get_args(Kind))}")
+        raise DataError(f"a cross-encoder cannot be trained on {kind!r}: use {', '.join(get_args(Kind))}")
     where, labels = examples.name, examples.labels
     if len(examples.texts) != 2:
-        raise DataError(f"{where} has {len(examples.texts)} text columns: a cross-encoder learns from 2 and a label")
+        raise DataError(f"{where} has {len(examples.texts)} text columns: a cross-encoder needs 2 and a label")
     if not len(examples):
         raise DataError(f"{where} has no rows")
     if labels is None or labels.ndim != 1:
@@ -183,9 +186,9 @@ def _check(examples: Examples, kind: Kind) -> np.ndarray:
     if kind == "class":
         if not np.issubdtype(labels.dtype, np.integer):
             raise DataError(f"{where}: labels are {labels.dtype}, expected whole numbers of classes")
-        good = (labels >= 0) & (labels < (len(examples.classes) or np.inf))
+        is_valid = (labels >= 0) & (labels < (len(examples.classes) or np.inf))
         _refuse_first(
-            examples, good, f"a class from 0 to {len(examples.classes) - 1}" if examples.classes else "a class"
+            examples, is_valid, f"a class from 0 to {len(examples.classes) - 1}" if examples.classes else "a class"
         )
         return labels.astype(np.int64)
     if kind == "binary":
@@ -194,10 +197,10 @@ def _check(examples: Examples, kind: Kind) -> np.ndarray:
     return labels.astype(np.float32)
 
 
-def _refuse_first(examples: Examples, good: np.ndarray, expected: str) -> None:
-    if not good.all():
-        row = int(np.argmin(good))
-        assert examples.labels is not None  # _check has seen to it
+def _refuse_first(examples: Examples, is_valid: np.ndarray, expected: str) -> None:
+    if not is_valid.all():
+        row = int(np.argmin(is_valid))
+        assert examples.labels is not None  # checked by `_check`
         raise DataError(f"{examples.name}: the label of row {row} is {examples.labels[row]}, expected {expected}")
 
 
@@ -215,7 +218,9 @@ def _align(dev: Examples, labels: np.ndarray, names: tuple[str, ...], kind: Kind
     own = dev.classes or names
     unknown = sorted({own[number] if number < len(own) else str(number) for number in labels} - set(names))
     if unknown:
-        raise DataError(f"{dev.name} has the class {unknown[0]!r}, which the training data has not: {', '.join(names)}")
+        raise DataError(
+            f"{dev.name} has the class {unknown[0]!r}, which the training data does not have: use {', '.join(names)}"
+        )
     return np.array([names.index(own[number]) for number in labels], np.int64)
 
 

@@ -1,4 +1,4 @@
-"""How good a model is on rows it does not learn from: one figure, the higher the better."""
+"""The score of a model on the dev set: one figure, the higher the better."""
 
 from collections.abc import Callable, Sequence
 
@@ -11,7 +11,7 @@ from sbert_core.evaluation.pairs_task import evaluate_pairs
 from sbert_core.evaluation.result import Evaluation
 from sbert_core.evaluation.sts_task import evaluate_sts
 from sbert_core.evaluation.triplets_task import evaluate_triplets
-from sbert_core.training.plan import Dev, DevTask
+from sbert_core.training.plan import DevSpec, DevTask
 
 METRICS: dict[DevTask, str] = {"sts": "spearman", "triplets": "accuracy", "pairs": "average precision"}
 _TASKS: dict[DevTask, Callable[..., Evaluation]] = {
@@ -23,8 +23,8 @@ _KINDS: dict[DevTask, LabelKind] = {"sts": "score", "triplets": "none", "pairs":
 _COLUMNS = {"sts": 2, "triplets": 3, "pairs": 2}
 
 
-def read_dev(dev: Dev, seed: int = 0) -> Examples:
-    """Reads the rows and checks that the task can be scored on them."""
+def read_dev(dev: DevSpec, seed: int = 0) -> Examples:
+    """Reads the rows and checks that they fit the task."""
     if dev.task != "triplets" and dev.label is None:
         raise DataError(f"the dev task {dev.task} needs labels: name the label column of {dev.file}")
     examples = read_examples(
@@ -39,22 +39,23 @@ def read_dev(dev: Dev, seed: int = 0) -> Examples:
     )
     if len(examples.texts) != _COLUMNS[dev.task]:
         raise DataError(
-            f"the dev task {dev.task} is about {_COLUMNS[dev.task]} text columns, and {dev.file} gives "
+            f"the dev task {dev.task} needs {_COLUMNS[dev.task]} text columns, but {dev.file} has "
             f"{len(examples.texts)}: name them with columns"
         )
     if dev.prompts and len(dev.prompts) != len(examples.texts):
-        raise DataError(f"dev: {len(dev.prompts)} prompts for the {len(examples.texts)} text columns of {dev.file}")
+        raise DataError(
+            f"dev: {len(dev.prompts)} prompts for {len(examples.texts)} text columns of {dev.file}: give one for each"
+        )
     return examples
 
 
-def score_dev(encoder: SentenceEncoder, task: DevTask, examples: Examples, prompts: Sequence[str] = ()) -> float:
-    """The main figure of the task; `prompts` are put before the columns instead of the model's own."""
-    found = _TASKS[task](_ColumnPrompts(encoder, prompts) if prompts else encoder, examples)
-    return found.scores[found.main]
+def score_dev(encoder: SentenceEncoder, dev: DevSpec, examples: Examples) -> float:
+    """The main figure of the dev task; `dev.prompts`, if any, replace the prompts of the model."""
+    return _TASKS[dev.task](_ColumnPrompts(encoder, dev.prompts) if dev.prompts else encoder, examples).score
 
 
 class _ColumnPrompts:
-    """An encoder that is handed columns of equal length one after the other, and has a prompt for each."""
+    """An encoder with one prompt per column; texts are columns of equal length, one after the other."""
 
     def __init__(self, encoder: SentenceEncoder, prompts: Sequence[str]) -> None:
         self._encoder, self._prompts = encoder, prompts

@@ -1,4 +1,4 @@
-"""Low-rank adaptation of a body, by the peft library where it is installed."""
+"""Low-rank adaptation (LoRA) of a transformer by the peft library, which is optional."""
 
 import copy
 import dataclasses
@@ -17,15 +17,15 @@ def add_lora(parts: EncoderParts, rank: int) -> nn.Module:
     except ImportError as error:
         raise ModelError("lora_rank needs peft: run `pip install 'sbert-beam[train]'`") from error
     if not isinstance(parts.body, Transformer):
-        raise ModelError("lora_rank is for transformers: a static encoder has no layers")
+        raise ModelError("lora_rank is for transformers, and a static encoder has no layers: leave lora_rank out")
     config = peft.LoraConfig(r=rank, lora_alpha=2 * rank, target_modules="all-linear")
     return peft.get_peft_model(parts.body.model, config)
 
 
 def merge_lora(parts: EncoderParts, adapted: nn.Module) -> EncoderParts:
-    """A copy of the encoder in which the weights have taken in what the added matrices learned."""
+    """A copy of the encoder with the trained matrices merged into its weights."""
     merged = copy.deepcopy(adapted).merge_and_unload()  # type: ignore[operator]
     body = parts.body
-    assert isinstance(body, Transformer)  # add_lora sees to it
+    assert isinstance(body, Transformer)  # checked by `add_lora`
     plain = Transformer(merged, body.tokenizer, body.max_tokens, body.lower_case, body.decoder)
     return dataclasses.replace(parts, body=plain)

@@ -1,33 +1,34 @@
-"""What jobs have found in a corpus, as something to learn from: pairs as positives, neighbours as hard negatives."""
+"""Training examples from the outputs of jobs: mined pairs as positives, neighbours as hard negatives."""
 
 import dataclasses
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from sbert_core.data.dataset_reader import FSSPEC_DATASETS
 from sbert_core.data.examples import Examples, read_texts
 from sbert_core.data.manifest import Manifest
 from sbert_core.data.schema import ID, TEXT
-from sbert_core.data.tables import Table, read_manifest, read_table, short
+from sbert_core.data.tables import Table, read_table, short
 from sbert_core.encoder.sentence_encoder import SentenceEncoder
 from sbert_core.errors import DataError
 from sbert_core.neighbors.cosine import unit_rows
 from sbert_core.neighbors.in_memory import find_neighbors
 
-_RANKS = (1, 50)
-_MARGIN = 0.05
-_MOST_MARGIN = 1e9  # of cosines, so that any number of this kind will do
-_MOST_RANKS = 1_000_000_000
-_LOOKED_AT = 100  # passages behind the ranks
+DEFAULT_RANKS = (1, 50)
+DEFAULT_MARGIN = 0.05
+MAX_MARGIN = 1e9
+MAX_RANK = 1_000_000_000
+_MAX_FARTHER_PASSAGES = 100  # that are considered after the last rank
 
 
 def examples_from_pairs(folder: str, *, min_score: float = -np.inf) -> Examples:
     """The `pairs/` of a mine job as (anchor, positive), best first.
 
-    Pairs of the same text, up to case, have nothing to teach and are left out.
+    Pairs of the same text, ignoring case, are left out.
     """
     table = _read_dataset(folder, ["text_a", "text_b", "score"])
     rows = np.flatnonzero(table.columns["score"].to_numpy() >= min_score)
@@ -45,24 +46,24 @@ def mine_hard_negatives(
     neighbors: str,
     positives: Examples,
     *,
-    ranks: tuple[int, int] = _RANKS,
-    margin: float = _MARGIN,
+    ranks: tuple[int, int] = DEFAULT_RANKS,
+    margin: float = DEFAULT_MARGIN,
     per_pair: int = 1,
 ) -> Examples:
     """Hard negatives for pairs of texts of a corpus, from its `neighbors/`: (anchor, positive, negative).
 
     A negative is a neighbour of the anchor whose rank is within `ranks` (first and last, from 1) and whose score is
-    lower than that of the positive by more than `margin`: one that is nearer may well be a positive that nobody has
-    told. It is never the anchor, nor a text that `positives` pairs with it. Pairs get up to `per_pair` rows, nearest
-    negative first; those without a negative get none and are counted in `left_out`.
+    lower than that of the positive by more than `margin`: a nearer one may be a positive without a label. It is never
+    the anchor, nor a text that `positives` pairs with it. Each pair gets up to `per_pair` rows, nearest negative
+    first; pairs without a negative are left out and counted in `left_out`.
 
     Args:
         embeddings: the `embeddings/` that were mined, or a glob of Parquet files.
         neighbors: the `neighbors/` that were found.
-        positives: anchors and positives in the first two columns; other columns and labels are left behind.
-        ranks: where to look for negatives.
-        margin: of the cosine.
-        per_pair: rows per pair at most.
+        positives: anchors and positives in the first two columns; other columns and labels are dropped.
+        ranks: first and last rank of negatives.
+        margin: minimum difference of cosines.
+        per_pair: maximum number of rows per pair.
     """
     _check(positives, ranks, margin, per_pair)
     ids, texts, vectors = _read_corpus(embeddings)
@@ -74,8 +75,8 @@ def mine_hard_negatives(
     own, found = (_index_in(table[name], ids) for name in ("id", "neighbor_id"))
     for name, places in (("id", own), ("neighbor_id", found)):
         if (places < 0).any():
-            strange = table[name][int(np.argmax(places < 0))].as_py()
-            raise DataError(f"{neighbors} has the {name} {strange!r}, which is not in {embeddings}: mine them again")
+            unknown = table[name][int(np.argmax(places < 0))].as_py()
+            raise DataError(f"{neighbors} has the {name} {unknown!r}, which is not in {embeddings}: mine them again")
     order = np.lexsort((table["rank"].to_numpy(), own))
     found, scores = found[order], table["score"].to_numpy()[order]
     ends = np.bincount(own, minlength=len(texts)).cumsum()
@@ -88,17 +89,17 @@ def hard_negatives(
     encoder: SentenceEncoder,
     examples: Examples,
     *,
-    ranks: tuple[int, int] = _RANKS,
-    margin: float = _MARGIN,
+    ranks: tuple[int, int] = DEFAULT_RANKS,
+    margin: float = DEFAULT_MARGIN,
     per_pair: int = 1,
     prompts: tuple[str | None, str | None] = (None, None),
     progress: bool = False,
 ) -> Examples:
-    """The same by the vectors of an encoder, as E5 does with the model in training: (query, passage, negative).
+    """Hard negatives by the vectors of an encoder, as in E5: (query, passage, negative).
 
-    Negatives are among the different passages of all rows. A pair that has none within `ranks` gets the nearest one
-    behind them: its positive is so far away that all of `ranks` may be positives. `prompts` are put before queries and
-    passages; None is the encoder's own, if it has one.
+    Negatives are chosen among the passages of all rows. A pair without a negative within `ranks` gets the nearest one
+    after them: its positive is so far away that all passages within `ranks` may be positives. `prompts` are put before
+    queries and passages; None: the encoder's own, if it has one.
     """
     _check(examples, ranks, margin, per_pair)
     passages = list(dict.fromkeys(examples.texts[1]))
@@ -110,24 +111,24 @@ def hard_negatives(
     limits = (queries * partners).sum(axis=1) - margin
     candidates = list(zip(nearest.indices[:, ranks[0] - 1 :], nearest.scores[:, ranks[0] - 1 :], strict=True))
     last = nearest.scores[:, -1] if nearest.scores.shape[1] == ranks[1] else np.full(len(queries), -np.inf)
-    behind = _Behind(queries, vectors, np.minimum(last, limits))
-    return _add_negatives(examples, candidates, passages, limits, per_pair, behind)
+    farther = _FartherPassages(queries, vectors, np.minimum(last, limits))
+    return _add_negatives(examples, candidates, passages, limits, per_pair, farther)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class _Behind:
-    """Passages further away than the last of the ranks that were looked at."""
+class _FartherPassages:
+    """Passages farther away than the last rank."""
 
     queries: np.ndarray
     passages: np.ndarray
-    bounds: np.ndarray  # (queries,): scores are below
+    bounds: np.ndarray  # (queries,): only lower scores count
 
     def __call__(self, row: int) -> tuple[np.ndarray, np.ndarray]:
-        """Numbers and scores of the nearest passages behind, nearest first."""
+        """Numbers and scores of the nearest of these passages, nearest first."""
         scores = self.passages @ self.queries[row]
         found = np.flatnonzero(scores < self.bounds[row])
-        if len(found) > _LOOKED_AT:
-            found = found[np.argpartition(-scores[found], _LOOKED_AT)[:_LOOKED_AT]]
+        if len(found) > _MAX_FARTHER_PASSAGES:
+            found = found[np.argpartition(-scores[found], _MAX_FARTHER_PASSAGES)[:_MAX_FARTHER_PASSAGES]]
         found = found[np.argsort(-scores[found], kind="stable")]
         return found, scores[found]
 
@@ -136,9 +137,9 @@ def _add_negatives(
     positives: Examples,
     candidates: Sequence[tuple[np.ndarray, np.ndarray]],  # of each pair: numbers and scores of texts, nearest first
     texts: Sequence[str],
-    limits: np.ndarray,  # (pairs,): a negative's score is below
+    limits: np.ndarray,  # (pairs,): a negative has a lower score
     per_pair: int,
-    behind: Callable[[int], tuple[np.ndarray, np.ndarray]] | None = None,  # more of them, for a pair that has none
+    farther: Callable[[int], tuple[np.ndarray, np.ndarray]] | None = None,  # more candidates, for a pair without any
 ) -> Examples:
     partners: dict[str, set[str]] = {}
     for anchor, positive in zip(*positives.texts[:2], strict=True):
@@ -146,42 +147,36 @@ def _add_negatives(
         partners.setdefault(_key(positive), set()).add(_key(anchor))
     rows: list[int] = []
     negatives: list[str] = []
-    without = 0
+    n_without = 0
     for pair, (found, scores) in enumerate(candidates):
         anchor = _key(positives.texts[0][pair])
-        known = partners[anchor] | {anchor}
-        chosen = _choose(found[scores < limits[pair]], texts, known, per_pair)
-        if not chosen and behind is not None:
-            found, scores = behind(pair)
-            chosen = _choose(found[scores < limits[pair]], texts, known, 1)
-        without += not chosen
+        excluded = partners[anchor] | {anchor}
+        chosen = _choose(found[scores < limits[pair]], texts, excluded, per_pair)
+        if not chosen and farther is not None:
+            found, scores = farther(pair)
+            chosen = _choose(found[scores < limits[pair]], texts, excluded, 1)
+        n_without += not chosen
         rows += [pair] * len(chosen)
         negatives += chosen
     if not rows:
-        raise DataError(
-            f"{positives.name}: no pair has a hard negative; look at more ranks, or take a smaller margin between "
-            "positives and negatives"
-        )
+        raise DataError(f"{positives.name}: no pair has a hard negative: use more ranks or a smaller margin")
     pairs = positives.take(np.array(rows))
     left_out = dict(positives.left_out)
-    if without:
-        left_out["no hard negative: try more ranks or a smaller margin"] = without
+    if n_without:
+        left_out["no hard negative: try more ranks or a smaller margin"] = n_without
     return Examples((*pairs.texts[:2], negatives), name=f"{positives.name} with hard negatives", left_out=left_out)
 
 
-def _choose(numbers: np.ndarray, texts: Sequence[str], known: set[str], count: int) -> list[str]:
-    return list(_different((texts[number] for number in numbers.tolist()), known, count))
-
-
-def _different(texts: Iterator[str], known: set[str], count: int) -> Iterator[str]:
-    """The first `count` texts that are not known, each once."""
-    seen = set(known)
-    for text in texts:
-        if _key(text) not in seen:
-            seen.add(_key(text))
-            yield text
-        if len(seen) - len(known) == count:
-            return
+def _choose(numbers: np.ndarray, texts: Sequence[str], excluded: set[str], count: int) -> list[str]:
+    """The first `count` texts that are not excluded, each once."""
+    chosen: dict[str, str] = {}
+    for number in numbers.tolist():
+        key = _key(texts[number])
+        if key not in excluded:
+            chosen.setdefault(key, texts[number])
+        if len(chosen) == count:
+            break
+    return list(chosen.values())
 
 
 def _key(text: str) -> str:
@@ -190,11 +185,11 @@ def _key(text: str) -> str:
 
 def _check(positives: Examples, ranks: tuple[int, int], margin: float, per_pair: int) -> None:
     if len(positives.texts) < 2:
-        raise DataError(f"{positives.name} has one text column: negatives are looked for to pairs of texts")
+        raise DataError(f"{positives.name} has one text column, but hard negatives need pairs: name two columns")
     pair = isinstance(ranks, tuple | list) and len(ranks) == 2 and all(map(_is_whole, ranks))
-    if not pair or not 1 <= ranks[0] <= ranks[1] <= _MOST_RANKS:
-        raise DataError(f"ranks must be the first and the last to take, from 1, got {ranks}")
-    if not isinstance(margin, int | float) or isinstance(margin, bool) or not abs(margin) <= _MOST_MARGIN:
+    if not pair or not 1 <= ranks[0] <= ranks[1] <= MAX_RANK:
+        raise DataError(f"ranks must be the first and the last rank, from 1, got {ranks}")
+    if not isinstance(margin, int | float) or isinstance(margin, bool) or not abs(margin) <= MAX_MARGIN:
         raise DataError(f"margin must be a number, got {short(margin)}")
     if not _is_whole(per_pair) or per_pair < 1:
         raise DataError(f"per_pair must be at least 1, got {short(per_pair)}")
@@ -205,15 +200,15 @@ def _is_whole(value: Any) -> bool:
 
 
 def _read_dataset(folder: str, columns: Sequence[str]) -> Table:
-    """Columns of what a job has written, by its manifest."""
-    if not read_manifest(folder).parts:
+    """Columns of the output of a job, checked against its manifest."""
+    if not FSSPEC_DATASETS.read_manifest(folder).parts:
         raise DataError(f"{folder} is empty: the job found nothing to write")
     return read_table(folder, columns)
 
 
 def _read_corpus(path: str) -> tuple[pa.Array, list[str], np.ndarray]:
     """The ids, texts and unit vectors of a corpus."""
-    manifest = Manifest() if "*" in path or path.endswith(".parquet") else read_manifest(path)
+    manifest = Manifest() if "*" in path or path.endswith(".parquet") else FSSPEC_DATASETS.read_manifest(path)
     settings = manifest.settings
     names = [manifest.id_column or ID, settings.get("text_column", TEXT), settings.get("embedding", "embedding")]
     columns = read_table(path, names).columns
@@ -227,7 +222,9 @@ def _read_corpus(path: str) -> tuple[pa.Array, list[str], np.ndarray]:
 def _rows_of(texts: Sequence[str], row_of: dict[str, int], name: str, corpus: str) -> np.ndarray:
     missing = next((number for number, text in enumerate(texts) if text not in row_of), None)
     if missing is not None:
-        raise DataError(f"{name}, row {missing} (counted from 0): {texts[missing]!r} is not a text of {corpus}")
+        raise DataError(
+            f"{name}, row {missing} (counted from 0): {texts[missing]!r} is not a text of {corpus}: use its texts"
+        )
     return np.array([row_of[text] for text in texts], np.int64)
 
 

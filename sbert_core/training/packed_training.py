@@ -1,8 +1,8 @@
-"""A BERT-like forward pass for training in which padding costs next to nothing.
+"""A forward pass of BERT-like models for training that computes almost nothing for padding.
 
-All that is done token by token (projections, feed-forward, normalisation: nearly all of the arithmetic) runs on real
-tokens only, laid end to end. Tokens meet only in attention; there, and only there, sentences are padded. Modules of
-the model are called as they are, so that dropout, LoRA and autocast work as in the model itself.
+Operations on single tokens (projections, feed-forward, normalisation: nearly all of the arithmetic) run on real tokens
+only, concatenated. Sentences are padded only for attention. The modules of the model are called as they are, so that
+dropout, LoRA and autocast work as in the model itself.
 """
 
 import dataclasses
@@ -14,12 +14,12 @@ from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedModel
 from transformers.activations import ACT2FN
 
-from sbert_core.encoder.packed_transformer import Block, activation_of, blocks_of, position_bias
+from sbert_core.encoder.packed_transformer import LayerParts, activation_of, layers_of, position_bias
 
 
 @dataclasses.dataclass(frozen=True)
 class _Layout:
-    """Where real tokens are in a padded batch."""
+    """The positions of real tokens in a padded batch."""
 
     rows: int
     length: int
@@ -40,12 +40,12 @@ class _Layout:
 
 
 class PackedTraining:
-    """Runs a model that `PackedTransformer.supports`, with gradients and in the mode (training or not) it is in."""
+    """Runs a model that `PackedTransformer.supports`, with gradients; the model's training mode applies."""
 
     def __init__(self, model: PreTrainedModel, checkpointing: bool = False) -> None:
-        """`checkpointing` keeps only what enters a layer and computes the rest anew on the way back."""
+        """`checkpointing` keeps only the input of each layer and recomputes the rest in the backward pass."""
         self._model = model
-        self._blocks = blocks_of(model)
+        self._blocks = layers_of(model)
         self._activation = ACT2FN[activation_of(model)]
         self._heads = int(model.config.num_attention_heads)
         self._checkpointing = checkpointing
@@ -72,7 +72,7 @@ class PackedTraining:
                 tokens = self._layer(block, tokens, layout)
         return layout.pad(tokens)
 
-    def _layer(self, block: Block, tokens: Tensor, layout: _Layout) -> Tensor:
+    def _layer(self, block: LayerParts, tokens: Tensor, layout: _Layout) -> Tensor:
         shape = (layout.rows, layout.length, self._heads, -1)
         query, key, value = (
             layout.pad(project(tokens)).view(shape).transpose(1, 2) for project in (block.query, block.key, block.value)

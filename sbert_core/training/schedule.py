@@ -1,15 +1,19 @@
-"""How far a step goes: the optimiser, and the learning rate as a function of the step."""
+"""The optimizer, and the learning rate of each step."""
 
 import math
 from collections.abc import Iterable
-from typing import Literal, get_args
+from typing import Literal
 
 import torch
 from torch import nn
+from torch.optim.lr_scheduler import LambdaLR
+from transformers import get_scheduler
 
 from sbert_core.errors import DataError, ModelError
 
 Schedule = Literal["linear", "cosine", "constant"]
+
+_TRANSFORMERS_NAMES = {"linear": "linear", "cosine": "cosine", "constant": "constant_with_warmup"}
 
 
 def make_optimizer(
@@ -18,7 +22,7 @@ def make_optimizer(
     """AdamW over the parameters of `modules` that take a gradient; biases and norms do not decay.
 
     A parameter that several modules share counts once. The order of parameters is that of the modules, so that a saved
-    state fits an optimiser made anew.
+    state can be loaded into a new optimizer.
     """
     if not 0 < learning_rate < math.inf:
         raise DataError(f"learning_rate must be above 0, got {learning_rate}: 2e-5 is usual")
@@ -26,34 +30,22 @@ def make_optimizer(
         raise DataError(f"weight_decay must not be negative, got {weight_decay}")
     several = [modules] if isinstance(modules, nn.Module) else list(modules)
     found = {id(parameter): parameter for module in several for parameter in module.parameters()}
-    learned = [parameter for parameter in found.values() if parameter.requires_grad]
-    if not learned:
-        raise ModelError("there is nothing to learn: every parameter is frozen")
+    trainable = [parameter for parameter in found.values() if parameter.requires_grad]
+    if not trainable:
+        raise ModelError("there is nothing to train: every parameter is frozen")
     # Biases and the scales of LayerNorm and RMSNorm are vectors, and a temperature is a number; all else is a matrix.
     groups = [
-        {"params": [p for p in learned if p.ndim > 1], "weight_decay": weight_decay},
-        {"params": [p for p in learned if p.ndim <= 1], "weight_decay": 0.0},
+        {"params": [p for p in trainable if p.ndim > 1], "weight_decay": weight_decay},
+        {"params": [p for p in trainable if p.ndim <= 1], "weight_decay": 0.0},
     ]
     return torch.optim.AdamW(groups, lr=learning_rate, fused=True)  # one pass over memory per step, also on CPU
 
 
-def learning_rate_factor(step: int, total_steps: int, warmup_steps: int = 0, kind: Schedule = "linear") -> float:
-    """What the learning rate is multiplied by in `step`, counted from 0.
+def make_schedule(optimizer: torch.optim.Optimizer, kind: Schedule, warmup_steps: int, total_steps: int) -> LambdaLR:
+    """The learning rate of each step: `schedule.step()` after each `optimizer.step()`.
 
-    It grows from 0 to 1 over the first `warmup_steps`. Then it is 1 (constant), or it falls to 0 at `total_steps`: in
-    a straight line (linear) or along half a cosine.
+    It grows from 0 over the first `warmup_steps`. Then it is constant, or it falls to 0 at `total_steps`: in a straight
+    line (linear) or along half a cosine.
     """
-    if kind not in get_args(Schedule):
-        raise DataError(f"the schedule {kind!r} is not known: use {', '.join(get_args(Schedule))}")
-    if not 0 <= warmup_steps <= total_steps:
-        raise DataError(f"warmup_steps must be between 0 and the {total_steps} steps there are, got {warmup_steps}")
-    if step < 0:
-        raise DataError(f"steps are counted from 0, got {step}")
-    if step < warmup_steps:
-        return step / warmup_steps
-    if kind == "constant":
-        return 1.0
-    if step >= total_steps:
-        return 0.0
-    done = (step - warmup_steps) / (total_steps - warmup_steps)
-    return 1 - done if kind == "linear" else (1 + math.cos(math.pi * done)) / 2
+    schedule: LambdaLR = get_scheduler(_TRANSFORMERS_NAMES[kind], optimizer, warmup_steps, total_steps)
+    return schedule

@@ -1,4 +1,4 @@
-"""Smaller encoders made of larger ones, and what they learn from their teachers."""
+"""Student models: smaller encoders made from larger ones, and training labels from teachers."""
 
 import copy
 import dataclasses
@@ -16,15 +16,16 @@ from transformers import PreTrainedModel
 
 from sbert_core.data.examples import Examples
 from sbert_core.encoder.cross_encoder import CrossEncoder
+from sbert_core.encoder.device import Precision
 from sbert_core.encoder.heads import Dense
 from sbert_core.encoder.model_folder import EncoderParts
-from sbert_core.encoder.packed_transformer import BLOCKS
-from sbert_core.encoder.sentence_encoder import Precision, SentenceEncoder
+from sbert_core.encoder.packed_transformer import LAYER_READERS
+from sbert_core.encoder.sentence_encoder import SentenceEncoder
 from sbert_core.encoder.transformer import Transformer
 from sbert_core.errors import DataError, ModelError, TextError
 
-# Where an architecture keeps its layers; all of those that run packed, and T5's encoders.
-_LAYERS = dict.fromkeys(BLOCKS, "encoder.layer") | {"DistilBertModel": "transformer.layer"}
+# The attribute path of the layers by architecture: all that run packed, and T5's encoders.
+_LAYERS = dict.fromkeys(LAYER_READERS, "encoder.layer") | {"DistilBertModel": "transformer.layer"}
 _LAYERS |= dict.fromkeys(("T5EncoderModel", "MT5EncoderModel", "UMT5EncoderModel"), "encoder.block")
 
 
@@ -32,16 +33,16 @@ def layers_of(model: PreTrainedModel) -> nn.ModuleList:
     """The layers of a transformer, first to last."""
     name = type(model).__name__
     if name not in _LAYERS:
-        raise ModelError(f"where a {name} keeps its layers is not known: use one of {', '.join(_LAYERS)}")
+        raise ModelError(f"the layers of a {name} are not known: use one of {', '.join(_LAYERS)}")
     layers: nn.ModuleList = model.get_submodule(_LAYERS[name])
     return layers
 
 
 def drop_layers(parts: EncoderParts, keep: Sequence[int] | int) -> EncoderParts:
-    """An encoder with some of the layers of another, which it shares nothing with: a student to be trained.
+    """A copy of an encoder with some of its layers: a student to be trained.
 
-    `keep` is the numbers of the layers, from 0, or how many: then they are evenly spaced, the first and the last among
-    them (6 of 12 are 0, 2, 4, 7, 9, 11, as DistilBERT's).
+    `keep` is the list of layer numbers, from 0, or their count: then they are evenly spaced and include the first and
+    the last (6 of 12 are 0, 2, 4, 7, 9, 11, as in DistilBERT).
     """
     body = parts.body
     if not isinstance(body, Transformer) or type(body.model).__name__ not in _LAYERS:
@@ -55,16 +56,16 @@ def drop_layers(parts: EncoderParts, keep: Sequence[int] | int) -> EncoderParts:
     layers = getattr(model.get_submodule(home), name)
     chosen = nn.ModuleList(layers[number] for number in kept)
     if name == "block":
-        _keep_distances(layers[0].layer[0].SelfAttention, layers[kept[0]].layer[0].SelfAttention)
+        _move_position_bias(layers[0].layer[0].SelfAttention, layers[kept[0]].layer[0].SelfAttention)
     setattr(model.get_submodule(home), name, chosen)
     for module in model.modules():  # T5's encoder has a configuration of its own
         if hasattr(module, "config"):
-            module.config.num_hidden_layers = len(kept)  # DistilBERT and T5 call it otherwise, and map this name
+            module.config.num_hidden_layers = len(kept)  # DistilBERT and T5 map this name to their own
     return student
 
 
-def _keep_distances(first: Any, attention: Any) -> None:
-    """Hands over T5's table of distances, which its first layer has for all of them."""
+def _move_position_bias(first: Any, attention: Any) -> None:
+    """Moves T5's relative position bias, which only its first layer holds, to the new first layer."""
     if not attention.has_relative_attention_bias:
         attention.relative_attention_bias = first.relative_attention_bias
         attention.has_relative_attention_bias = True
@@ -73,20 +74,20 @@ def _keep_distances(first: Any, attention: Any) -> None:
 def _choose_layers(keep: Sequence[int] | int, count: int) -> list[int]:
     if isinstance(keep, int):
         if not 1 <= keep <= count:
-            raise ModelError(f"{keep} layers cannot be kept of the {count} that the encoder has")
-        # Halves go up: of 6 layers 0, 3, 5 are a better start than 0, 2, 5 (84.2 against 82.0 on STS-B dev, untrained).
+            raise ModelError(f"keep_layers is {keep}, but the encoder has {count} layers: use 1 to {count}")
+        # Halves are rounded up: of 6 layers, 0, 3, 5 start better than 0, 2, 5 (84.2 vs. 82.0 on STS-B dev, untrained).
         return [int(place + 0.5) for place in np.linspace(0, count - 1, keep)]
     kept = list(keep)
     if not kept or kept != sorted(set(kept)) or not 0 <= kept[0] <= kept[-1] < count:
-        raise ModelError(f"the layers to keep are {kept}: expected numbers from 0 to {count - 1} in rising order")
+        raise ModelError(f"the layers to keep are {kept}: use numbers from 0 to {count - 1} in ascending order")
     return kept
 
 
 def reduce_dimensions(encoder: SentenceEncoder, texts: Sequence[str], dim: int) -> SentenceEncoder:
     """The same encoder with vectors of `dim` dimensions: the principal components of the vectors of `texts`.
 
-    A linear layer without bias is put last, or before a last normalisation. `texts` should be like those to come, and
-    many: some thousands. The given encoder stays as it is; a `truncate_dim` of it has no effect.
+    A linear layer without bias is added at the end, or before a final normalisation. `texts` should be thousands of
+    texts like those to be encoded later. The given encoder is not changed; its `truncate_dim` has no effect.
     """
     parts = copy.deepcopy(encoder.parts)
     device, precision = str(encoder.device), cast(Precision, encoder.precision)
@@ -94,7 +95,7 @@ def reduce_dimensions(encoder: SentenceEncoder, texts: Sequence[str], dim: int) 
     if not 1 <= dim <= full.dim:
         raise ModelError(f"dim must be between 1 and the encoder's {full.dim}, got {dim}")
     if len(set(texts)) < dim:
-        raise DataError(f"{dim} principal components need as many different texts or more, got {len(set(texts))}")
+        raise DataError(f"{dim} principal components need at least as many different texts, got {len(set(texts))}")
     layer = Dense(full.dim, dim, bias=False, activation="Identity")
     with torch.no_grad():
         layer.linear.weight.copy_(torch.from_numpy(_principal_components(full.encode(texts), dim)))
@@ -104,21 +105,21 @@ def reduce_dimensions(encoder: SentenceEncoder, texts: Sequence[str], dim: int) 
 
 
 def _principal_components(vectors: np.ndarray, dim: int) -> np.ndarray:
-    """The directions (dim, full) in which the rows vary most, each with its greatest entry above 0."""
+    """The principal components (dim, full) of the rows, each with its largest entry above 0."""
     centred = vectors - vectors.mean(axis=0, dtype=np.float64)
     _, directions = np.linalg.eigh(centred.T @ centred)
     components = directions[:, ::-1][:, :dim].T
-    greatest = np.abs(components).argmax(axis=1)
-    signs = np.sign(components[np.arange(dim), greatest])
+    largest = np.abs(components).argmax(axis=1)
+    signs = np.sign(components[np.arange(dim), largest])
     return (components * signs[:, None]).astype(np.float32)
 
 
 def teacher_vectors(
     encoder: SentenceEncoder, texts: Sequence[str], cache: str | os.PathLike[str] | None = None, progress: bool = False
 ) -> np.ndarray:
-    """The teacher's vectors (n, dim) of `texts`, for a student to learn.
+    """The vectors (n, dim) of `texts` by the teacher, as labels for a student.
 
-    In the folder `cache` they are kept for the next time, named for what the teacher computes and for the texts.
+    The folder `cache` keeps them for the next call, in a file named by the hash of the teacher and the texts.
     """
     if cache is None:
         return encoder.encode(texts, progress=progress)
@@ -128,7 +129,7 @@ def teacher_vectors(
         vectors = encoder.encode(texts, progress=progress)
         with tempfile.TemporaryDirectory(dir=path.parent) as scratch:
             np.save(f"{scratch}/{path.name}", vectors)
-            Path(scratch, path.name).replace(path)  # whole or not at all
+            Path(scratch, path.name).replace(path)  # atomic
         return vectors
     try:
         found = np.load(path, allow_pickle=False)
@@ -160,8 +161,8 @@ def distillation_examples(
 ) -> Examples:
     """Texts with the teacher's vectors as labels.
 
-    Of examples with several columns, as translations, the label is the vector of the first: a student learns to put
-    all columns there. Their own labels are not used.
+    For examples with several columns, such as translations, the label is the vector of the first: a student is trained
+    to map all columns to it. Existing labels are not used.
     """
     examples = texts if isinstance(texts, Examples) else Examples((list(texts),))
     labels = teacher_vectors(encoder, examples.texts[0], cache, progress)

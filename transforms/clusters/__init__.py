@@ -1,1 +1,1 @@
-"""Clusters of a corpus and what they are about, distributed over blocks."""
+"""Clusters of a corpus and their descriptions, distributed over blocks."""

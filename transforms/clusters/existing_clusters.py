@@ -5,25 +5,35 @@ import dataclasses
 import numpy as np
 import pyarrow.compute as pc
 
-from sbert_core.clusters.names.terms import ClusterTerms
+from sbert_core.clusters.algorithm import Clustering, ClusteringFields
+from sbert_core.clusters.kmeans import assign
+from sbert_core.clusters.membership import strength_by_centers
+from sbert_core.clusters.names.cluster_names import ClusterTerms
+from sbert_core.clusters.noise import NOISE
 from sbert_core.errors import DataError
-from transforms.dataset.corpus import Corpus
+from transforms.clusters.cluster_plan import ClusterPlan, store_labels
+from transforms.dataset.corpus import Corpus, read_vectors
 from transforms.dataset.published import read_dataset, read_manifest
 
-_COLUMNS = ["cluster", "name", "terms", "center", "reach"]
+_COLUMNS = ["cluster", "name", "terms", "center", "radius"]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class ExistingClusters:
-    """What stays as it was when rows are assigned: numbers, names, terms, centres and reaches."""
+    """What does not change when rows are assigned: numbers, names, terms, centres and radii."""
 
     named: list[ClusterTerms]
     centers: np.ndarray  # (clusters, dim)
-    reaches: np.ndarray  # (clusters,): a row with a lower cosine to the centre is noise
+    radii: np.ndarray  # (clusters,): a row with a lower cosine to the centre is noise
     fingerprint: str | None  # of the encoder that made the vectors; None: not known
 
+    @property
+    def manifest_fields(self) -> ClusteringFields:
+        """The manifest fields of a clustering that assigns rows to these clusters."""
+        return ClusteringFields(clusters=len(self.named), existing=True)
+
     def check(self, corpus: Corpus, folder: str) -> None:
-        """Refuses vectors that say nothing about these clusters; an empty corpus has none."""
+        """Raises a DataError if the vectors of a corpus are of another model; an empty corpus has no vectors."""
         if not corpus.rows:
             return
         dim = self.centers.shape[1]
@@ -45,13 +55,23 @@ def read_existing(folder: str) -> ExistingClusters:
     table = table.filter(pc.greater_equal(table["cluster"], 0)).sort_by("cluster")
     numbers = table["cluster"].to_pylist()
     if not numbers:
-        raise DataError(f"{folder} has no clusters to assign rows to")
+        raise DataError(f"{folder} has no clusters to assign rows to: run cluster without --clusters")
     if numbers != list(range(len(numbers))):
         raise DataError(f"{folder}/summary has clusters that are not numbered from 0 without gaps: cluster anew")
     named = zip(numbers, table["terms"].to_pylist(), table["name"].to_pylist(), strict=True)
     return ExistingClusters(
         named=[ClusterTerms(cluster, tuple(terms), name) for cluster, terms, name in named],
         centers=table["center"].combine_chunks().flatten().to_numpy().reshape(len(table), -1),
-        reaches=table["reach"].to_numpy(),
+        radii=table["radius"].to_numpy(),
         fingerprint=read_manifest(f"{folder}/summary").fingerprint,
     )
+
+
+def assign_block(number: int, plan: ClusterPlan, existing: ExistingClusters) -> int:
+    """Stores the labels of a block: the nearest existing centre, noise if the row is outside its radius."""
+    vectors, has_direction = read_vectors(plan.corpus, plan.corpus.blocks[number])
+    nearest, cosines = assign(vectors, existing.centers)
+    labels = np.where(has_direction & (cosines >= existing.radii[nearest]), nearest, NOISE)
+    strengths = strength_by_centers(vectors @ existing.centers.T, labels)
+    store_labels(plan, number, Clustering(labels, strengths))
+    return number

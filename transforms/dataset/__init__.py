@@ -1,1 +1,1 @@
-"""Datasets on any file system: found, sliced, read, written, locked, published and checked."""
+"""Datasets on any file system: listing, slicing, reading, writing, locking, publishing and verifying them."""

@@ -1,14 +1,14 @@
-"""How a batch crosses a shuffle: as an Arrow stream, alone, and with a size that costs nothing to tell."""
+"""The coder of record batches: how they cross a shuffle."""
 
 import apache_beam as beam
 import pyarrow as pa
 
 
 class RecordBatchCoder(beam.coders.Coder):
-    """Encodes `pa.RecordBatch` as an Arrow IPC stream; a slice does not drag its parent along."""
+    """Encodes `pa.RecordBatch` as an Arrow IPC stream; of a slice, only its own rows."""
 
     def encode(self, value: pa.RecordBatch) -> bytes:
-        """Serializes a batch, metadata and all."""
+        """Serializes a batch with its metadata."""
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, value.schema) as writer:
             writer.write_batch(value)
@@ -20,11 +20,11 @@ class RecordBatchCoder(beam.coders.Coder):
             return reader.read_next_batch()
 
     def estimate_size(self, value: pa.RecordBatch) -> int:
-        """Beam asks for it even where nothing is serialized."""
+        """Beam asks for it even where nothing is serialized, so it must be cheap."""
         return int(value.nbytes)
 
     def is_deterministic(self) -> bool:
-        """Equal batches may have unequal bytes behind their nulls."""
+        """Equal batches may have different bytes at the positions of nulls."""
         return False
 
 

@@ -1,4 +1,4 @@
-"""Ids that occur twice, found across the whole corpus."""
+"""Finds ids that occur twice in a corpus, and rows without an id."""
 
 import dataclasses
 from collections.abc import Iterable, Iterator
@@ -12,13 +12,13 @@ import pyarrow as pa
 from sbert_core.data.columns import ids_as_text
 from sbert_core.data.schema import ID
 from sbert_core.errors import DataError
-from transforms.dataset.slices import task_of
+from transforms.dataset.slices import slice_of
 
-BUCKETS = 32
+N_BUCKETS = 32
 
 
 class IdBlock(NamedTuple):
-    """The ids of one slice that fall into one bucket: 12 bytes each."""
+    """The ids of one slice that belong to one bucket: 12 bytes each."""
 
     name: str  # of the file
     hashes: bytes  # (n,) uint64
@@ -27,50 +27,55 @@ class IdBlock(NamedTuple):
 
 
 def hash_ids(batch: pa.RecordBatch, id_column: str = ID) -> Iterator[tuple[int, IdBlock]]:
-    """Hashes a batch's ids and deals them to buckets; equal ids meet in one."""
-    task = task_of(batch)
+    """Hashes the ids of a batch and partitions them into buckets; equal ids have the same bucket."""
+    input_slice = slice_of(batch)
+    name, first_row = input_slice.name, input_slice.first_row
     try:
         values = ids_as_text(batch.column(id_column)).to_numpy(zero_copy_only=False)
     except (UnicodeDecodeError, pa.ArrowException) as error:
-        place = f"{task.name} rows {task.first_row} to {task.first_row + task.rows - 1}"
+        place = f"{name} rows {first_row} to {first_row + input_slice.rows - 1}"
         raise DataError(f"{place}: an id in column {id_column!r} is not valid UTF-8. See --id_column") from error
     hashes = pd.util.hash_array(values, categorize=False)  # (n,) uint64, the same in every process
-    buckets = hashes % BUCKETS
+    buckets = hashes % N_BUCKETS
     for bucket in np.unique(buckets):
         rows = np.flatnonzero(buckets == bucket).astype(np.int32)
-        yield int(bucket), IdBlock(task.name, hashes[rows].tobytes(), rows.tobytes(), task.first_row)
+        yield int(bucket), IdBlock(name, hashes[rows].tobytes(), rows.tobytes(), first_row)
 
 
 def find_duplicates(blocks: Iterable[IdBlock]) -> Iterator[str]:
     """Describes the first pair of rows in a bucket that share an id, if there is one."""
-    known = sorted(blocks)
-    hashes = np.concatenate([np.frombuffer(block.hashes, np.uint64) for block in known])
+    ordered = sorted(blocks)  # so that the message does not depend on the order of arrival
+    hashes = np.concatenate([np.frombuffer(block.hashes, np.uint64) for block in ordered])
     order = np.argsort(hashes, kind="stable")
-    twice = np.flatnonzero(hashes[order][1:] == hashes[order][:-1])
-    if len(twice):
+    repeated = np.flatnonzero(hashes[order][1:] == hashes[order][:-1])
+    if len(repeated):
         places = [
             f"{block.name} row {block.first_row + row}"
-            for block in known
+            for block in ordered
             for row in np.frombuffer(block.rows, np.int32)
         ]
-        first, second = order[twice[0]], order[twice[0] + 1]
-        yield f"ids are not unique: {places[first]} and {places[second]} have the same. Mend them, or see --id_column"
+        first, second = order[repeated[0]], order[repeated[0] + 1]
+        yield (
+            f"ids are not unique: {places[first]} and {places[second]} have the same id. Fix the duplicates, or see "
+            "--id_column"
+        )
 
 
 def find_nulls(batch: pa.RecordBatch, id_column: str = ID) -> Iterator[str]:
     """Describes the first row of a batch that has no id, if there is one."""
     rows = np.flatnonzero(batch.column(id_column).is_null())
     if len(rows):
-        task = task_of(batch)
-        yield f"{task.name} row {task.first_row + rows[0]} has no id: column {id_column!r} is null. See --id_column"
+        input_slice = slice_of(batch)
+        place = f"{input_slice.name} row {input_slice.first_row + rows[0]}"
+        yield f"{place} has no id: column {id_column!r} is null. See --id_column"
 
 
 @dataclasses.dataclass(kw_only=True, eq=False)
 class FindDuplicateIds(beam.PTransform):
-    """Tells of ids that two rows of the corpus share, and of rows without an id.
+    """Finds ids that two rows of the corpus share, and rows without an id.
 
-    Input is `pa.RecordBatch` of ReadSentences; output is a message for each of 32 buckets that has any, so one id
-    that occurs twice is enough for one. Twelve bytes per row are shuffled.
+    Input is `pa.RecordBatch` of ReadSentences. Output is one message for each bucket of ids in which some occur twice,
+    and one for each batch with rows without an id. Twelve bytes per row are shuffled.
     """
 
     id_column: str = ID
@@ -79,12 +84,12 @@ class FindDuplicateIds(beam.PTransform):
         super().__init__()
 
     def expand(self, batches: beam.PCollection[pa.RecordBatch]) -> beam.PCollection[str]:
-        """Equal ids meet in a bucket."""
+        """Groups ids by bucket and compares them there."""
         duplicates = (
             batches
             | "Hash" >> beam.FlatMap(hash_ids, id_column=self.id_column)
-            | "Meet" >> beam.GroupByKey()
-            | "FindDuplicates" >> beam.FlatMap(lambda bucket: find_duplicates(bucket[1]))
+            | "GroupByBucket" >> beam.GroupByKey()
+            | "FindDuplicates" >> beam.FlatMapTuple(lambda _, blocks: find_duplicates(blocks))
         )
         nulls = batches | "FindNulls" >> beam.FlatMap(find_nulls, id_column=self.id_column)
         return (nulls, duplicates) | "Problems" >> beam.Flatten()

@@ -1,29 +1,27 @@
-"""Files on any Beam filesystem: listed in order, written whole or not at all."""
+"""Files on any file system that Beam knows: listed in order, and written completely or not at all."""
 
 import contextlib
 import hashlib
 import io
-import os
 import posixpath
 import re
 import shutil
-import stat
 import uuid
 from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any, BinaryIO, NamedTuple
 
-import pyarrow as pa
 from apache_beam.io.filesystem import BeamIOError, CompressionTypes
 from apache_beam.io.filesystems import FileSystems
 
+from sbert_core.data.formats import decompress, first_line
+from sbert_core.data.storage import check_regular_file
 from sbert_core.errors import DataError
-from transforms.dataset.formats import compression_of
 
 _BINARY = "application/octet-stream"
 _WORK_NAME = re.compile(r"[0-9a-f]{16}")
-TEMPORARY = re.compile(r"\..+\.[0-9a-f]{32}\.tmp")
-"""Names that files have until they are whole."""
+TEMPORARY_NAME = re.compile(r"\..+\.[0-9a-f]{32}\.tmp")
+"""The name of a file while it is being written."""
 
 
 def is_local(path: str) -> bool:
@@ -32,25 +30,10 @@ def is_local(path: str) -> bool:
 
 
 def open_file(path: str) -> BinaryIO:
-    """Opens a file for reading; one with the suffix of a compression is read through it."""
-    if not FileSystems.get_scheme(path):
-        _check_regular(path)
-    file = FileSystems.open(path, _BINARY, CompressionTypes.UNCOMPRESSED)
-    codec = compression_of(path)
-    return pa.CompressedInputStream(file, codec) if codec else file
-
-
-def _check_regular(path: str) -> None:
-    """Refuses what is no file: opening a pipe would wait for a writer for ever."""
-    try:
-        mode = os.stat(path).st_mode  # noqa: PTH116 - URIs are no Path
-    except FileNotFoundError:
-        if os.path.islink(path):  # noqa: PTH114
-            raise FileNotFoundError(f"it is a link to {os.readlink(path)}, which does not exist") from None  # noqa: PTH115
-        raise FileNotFoundError("there is no such file") from None
-    if not stat.S_ISREG(mode):
-        kinds = {stat.S_IFDIR: "a folder", stat.S_IFIFO: "a named pipe", stat.S_IFSOCK: "a socket"}
-        raise OSError(f"it is {kinds.get(stat.S_IFMT(mode), 'a device')}, expected a file")
+    """Opens a file for reading; a compressed one gives its decompressed content."""
+    if is_local(path):
+        check_regular_file(path)
+    return decompress(FileSystems.open(path, _BINARY, CompressionTypes.UNCOMPRESSED), path)
 
 
 def read_bytes(path: str) -> bytes | None:
@@ -61,8 +44,31 @@ def read_bytes(path: str) -> bytes | None:
         return file.read()
 
 
+class BeamStorage:
+    """Files of Beam's file systems, as the readers of `sbert_core.data` use them."""
+
+    def open(self, path: str) -> BinaryIO:
+        """Opens a file for reading; a compressed one gives its decompressed content."""
+        try:
+            return open_file(path)
+        except BeamIOError as error:
+            raise OSError(first_line(error)) from error
+
+    def exists(self, path: str) -> bool:
+        """Whether there is a file of this path."""
+        return FileSystems.exists(path)
+
+    def list_folder(self, folder: str) -> dict[str, int]:
+        """The files directly in a folder: size in bytes by name. A folder that does not exist has none."""
+        return list_folder(folder)
+
+    def is_local(self, path: str) -> bool:
+        """Whether a path is on a file system of this machine."""
+        return is_local(path)
+
+
 class Written(NamedTuple):
-    """What a file holds after it was written."""
+    """The hash and the size of a file that was written."""
 
     sha256: str
     bytes: int
@@ -71,7 +77,7 @@ class Written(NamedTuple):
 def commit(path: str, content: bytes | Callable[[IO[bytes]], None]) -> Written:
     """Writes a file under a temporary name, then renames it: readers see all of it or nothing.
 
-    `content` may be a function that writes it piece by piece.
+    `content` is the bytes, or a function that writes them to a file.
     """
     digesting: list[_DigestingWriter] = []
 
@@ -87,7 +93,7 @@ def commit(path: str, content: bytes | Callable[[IO[bytes]], None]) -> Written:
 
 
 def store(path: str, write: Callable[[BinaryIO], None]) -> None:
-    """The same for a file whose hash is not needed: what workers leave for each other."""
+    """The same for a file whose hash and size are not needed."""
     folder, name = posixpath.split(path)
     folder = folder or "."
     make_folder(folder)
@@ -97,13 +103,13 @@ def store(path: str, write: Callable[[BinaryIO], None]) -> None:
             write(file)
         FileSystems.rename([temporary], [path])
     except BaseException:
-        with contextlib.suppress(Exception):  # a full disk gets its space back; the first error is the one to report
+        with contextlib.suppress(Exception):  # free the space of a full disk, and report the first error
             FileSystems.delete([temporary])
         raise
 
 
 class _DigestingWriter(io.RawIOBase):
-    """Hashes and counts what passes through while it is still in the processor's cache."""
+    """Hashes and counts bytes as they are written, which is cheaper than reading the file again."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
@@ -124,7 +130,7 @@ class _DigestingWriter(io.RawIOBase):
 
 
 def make_folder(folder: str) -> None:
-    """Makes a folder unless it is there already."""
+    """Creates a folder unless it exists."""
     try:
         FileSystems.mkdirs(folder)
     except (BeamIOError, OSError):
@@ -133,9 +139,9 @@ def make_folder(folder: str) -> None:
 
 
 def check_target(folder: str, needed_bytes: int = 0) -> None:
-    """Tries whether results can be written below a folder, and on this machine whether there is room for them.
+    """Checks that results can be written below a folder and, on a local disk, that there is space for them.
 
-    A probe is written and removed again. The folder itself is not made: a job that is refused leaves nothing behind.
+    A probe file is written and deleted. The folder itself is not created: a job that is refused leaves nothing behind.
     """
     place = _existing_ancestor(folder) if is_local(folder) else folder.rstrip("/")
     probe = f"{place}/.probe.{uuid.uuid4().hex}.tmp"
@@ -144,18 +150,17 @@ def check_target(folder: str, needed_bytes: int = 0) -> None:
             file.write(b"probe")
         FileSystems.delete([probe])
     except (BeamIOError, OSError, ValueError) as error:
-        reason = str(error).splitlines()[0]
-        raise DataError(f"cannot write to {folder}: {reason}. See --output") from error
+        raise DataError(f"cannot write to {folder}: {first_line(error)}. See --output") from error
     free = shutil.disk_usage(place).free if is_local(folder) else needed_bytes
     if free < needed_bytes:
         raise DataError(
             f"{folder} has {free / 1e9:.2f} GB free, and the result takes about {needed_bytes / 1e9:.2f} GB: "
-            "make room, or choose another --output"
+            "free some space, or choose another --output"
         )
 
 
 def _existing_ancestor(folder: str) -> str:
-    """The folder itself, or the one next above it that is there."""
+    """The folder itself, or the nearest folder above it that exists."""
     path = Path(folder).absolute()
     while not path.exists() and path != path.parent:
         path = path.parent
@@ -168,16 +173,16 @@ def match(pattern: str) -> list[str]:
 
 
 def _escape(path: str) -> str:
-    """A pattern that matches this path alone: a name may look like a pattern."""
+    """A pattern that matches only this path: a name may contain characters of patterns."""
     return re.sub(r"([*?\[])", r"[\1]", path)
 
 
 def list_folder(folder: str) -> dict[str, int]:
-    """The files directly in a folder, by name, with their sizes; a folder that is not there has none."""
+    """The files directly in a folder: size in bytes by name. A folder that does not exist has none."""
     if is_local(folder):
         sizes = {}
         for path in sorted(Path(folder).iterdir()) if Path(folder).is_dir() else ():
-            with contextlib.suppress(FileNotFoundError):  # a temporary file that is gone again
+            with contextlib.suppress(FileNotFoundError):  # a temporary file that was renamed meanwhile
                 if path.is_file():
                     sizes[path.name] = path.stat().st_size
         return sizes
@@ -186,14 +191,14 @@ def list_folder(folder: str) -> dict[str, int]:
 
 
 def delete_work(folder: str) -> None:
-    """Deletes what jobs kept below a work folder: the folders that they named by a digest, and nothing else."""
+    """Deletes the folders that jobs made below a work folder, which are named by a digest, and nothing else."""
     if not is_local(folder):
         paths = match(f"{_escape(folder)}/**")
         names = {path.removeprefix(folder).lstrip("/").split("/")[0] for path in paths}
     else:
         names = {path.name for path in Path(folder).iterdir()} if Path(folder).is_dir() else set()
     for name in sorted(names):
-        if _WORK_NAME.fullmatch(name):  # object stores know a folder by its slash, file systems want none
+        if _WORK_NAME.fullmatch(name):  # Beam wants a slash after the name of a folder in an object store only
             FileSystems.delete([f"{folder}/{name}" if is_local(folder) else f"{folder}/{name}/"])
-    with contextlib.suppress(OSError):  # somebody else's files are in it, or there is no such folder
+    with contextlib.suppress(OSError):  # it holds files of the user, or does not exist
         Path(folder).rmdir()

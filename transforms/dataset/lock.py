@@ -1,8 +1,8 @@
-"""One job at a time may write below an output folder.
+"""A lock, so that one job at a time writes below an output folder.
 
-On a file system the lock is held by the operating system and is gone with the process that held it, however that ended.
-An object store has no such thing: there the lock is a file whose owner renews it every minute. One that was not renewed
-for ten minutes is taken over. Two jobs that begin within the same second may both get it there.
+On a file system the operating system holds the lock and releases it when the process ends, however it ends. An object
+store has no locks: there the lock is a file that its owner renews every minute. A lock that was not renewed for ten
+minutes is taken over. Two jobs that start within the same second may both get the lock of an object store.
 """
 
 import contextlib
@@ -25,17 +25,18 @@ from sbert_core.errors import DataError
 from transforms.dataset.files import commit, is_local, make_folder, read_bytes
 
 LOCK = "_lock"
-RENEWED_EVERY_S = 60.0
-TAKEN_OVER_AFTER_S = 600.0
+RENEWAL_INTERVAL_S = 60.0
+EXPIRY_S = 600.0
 
-_held: set[str] = set()  # by this process: a job that runs other jobs holds it for them
+_held_folders: set[str] = set()
+"""Folders that this process has locked: a job that runs other jobs holds the lock for them."""
 
 
 @contextlib.contextmanager
 def lock_output(folder: str, job: str) -> Iterator[None]:
-    """Holds the lock of an output folder; if another process has it, that is an error that names the process."""
+    """Holds the lock of an output folder; it is an error that names the owner if another process has it."""
     folder = os.path.abspath(folder) if is_local(folder) else folder.rstrip("/")  # noqa: PTH100
-    if folder in _held:
+    if folder in _held_folders:
         yield
         return
     is_new = is_local(folder) and not Path(folder).exists()
@@ -46,14 +47,14 @@ def lock_output(folder: str, job: str) -> Iterator[None]:
     hold = _lock_file if is_local(folder) else _lock_in_store
     try:
         with hold(folder, job):
-            _held.add(folder)
+            _held_folders.add(folder)
             try:
                 yield
             finally:
-                _held.discard(folder)
+                _held_folders.discard(folder)
     finally:
         if is_new:
-            with contextlib.suppress(OSError):  # there are results; a job that was refused leaves no folder behind
+            with contextlib.suppress(OSError):  # it holds results; a job that was refused leaves no folder behind
                 Path(folder).rmdir()
 
 
@@ -65,10 +66,10 @@ def _owner(job: str) -> dict[str, Any]:
 def _refusal(folder: str, content: bytes) -> DataError:
     try:
         owner = json.loads(content)
-        told = f"{owner['job']} on {owner['host']}, process {owner['pid']}, since {owner['since']}"
+        description = f"{owner['job']} on {owner['host']}, process {owner['pid']}, since {owner['since']}"
     except (ValueError, KeyError, TypeError):
-        told = "another process"
-    return DataError(f"{folder} is being written by {told}: wait for it, stop it, or choose another --output")
+        description = "another process"
+    return DataError(f"{folder} is being written by {description}: wait for it, stop it, or choose another --output")
 
 
 @contextlib.contextmanager
@@ -86,7 +87,7 @@ def _lock_file(folder: str, job: str) -> Iterator[None]:
             raise _refusal(folder, file.read()) from error
         except OSError as error:
             raise DataError(f"cannot lock {folder}: {error.strerror}. Use a file system with locks") from error
-        # The owner before may have deleted this file between the two calls: then it is nobody's lock.
+        # The previous owner may have deleted this file between open and flock: then it locks nothing.
         if path.exists() and os.path.samestat(os.fstat(file.fileno()), path.stat()):
             break
         file.close()
@@ -99,7 +100,7 @@ def _lock_file(folder: str, job: str) -> Iterator[None]:
 
 
 def _write_owner(file: io.FileIO, folder: str, job: str) -> None:
-    """Says in the lock who holds it; on a full disk that cannot be written, and neither can a result."""
+    """Writes the owner into the lock file; a disk without space for it has no space for a result either."""
     content = json.dumps(_owner(job)).encode()
     try:
         file.truncate(0)
@@ -107,7 +108,7 @@ def _write_owner(file: io.FileIO, folder: str, job: str) -> None:
     except OSError as error:
         raise DataError(f"cannot write to {folder}: {error.strerror}. See --output") from error
     if written < len(content):
-        raise DataError(f"cannot write to {folder}: there is no room. See --output")
+        raise DataError(f"cannot write to {folder}: the disk is full. See --output")
 
 
 @contextlib.contextmanager
@@ -121,8 +122,8 @@ def _lock_in_store(folder: str, job: str) -> Iterator[None]:
     stop = threading.Event()
 
     def renew() -> None:
-        while not stop.wait(RENEWED_EVERY_S):
-            with contextlib.suppress(Exception):  # tried again a minute later, nine times before it counts as gone
+        while not stop.wait(RENEWAL_INTERVAL_S):
+            with contextlib.suppress(Exception):  # tried again every minute until the lock expires
                 commit(path, json.dumps({**own, "renewed": time.time()}).encode())
 
     thread = threading.Thread(target=renew, daemon=True)
@@ -137,6 +138,6 @@ def _lock_in_store(folder: str, job: str) -> Iterator[None]:
 
 def _is_stale(content: bytes) -> bool:
     try:
-        return time.time() - float(json.loads(content)["renewed"]) > TAKEN_OVER_AFTER_S
+        return time.time() - float(json.loads(content)["renewed"]) > EXPIRY_S
     except (ValueError, KeyError, TypeError):
         return True

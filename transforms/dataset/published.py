@@ -1,108 +1,51 @@
-"""The owner of datasets: reads and checks manifests, checks parts, and publishes a result by replacing its manifest.
+"""The owner of datasets in jobs: reads and checks what was published, and publishes what a job has written.
 
-A dataset is replaced by one switch: its new parts, whose names differ from those of other content, are written beside
-the old ones, then the manifest is renamed into place, then parts that it does not name are deleted. Until the switch a
-reader sees the old dataset, whole.
+A dataset is replaced in one step. Its new parts, whose names differ from those of other content, are written beside
+the old ones. Then the new manifest is renamed into place, and the parts that it does not list are deleted. Until the
+rename, readers see the complete old dataset.
 """
 
-import concurrent.futures
 import dataclasses
-import functools
-import hashlib
-import posixpath
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import apache_beam as beam
 import pyarrow as pa
-import pyarrow.parquet as pq
 from apache_beam.io.filesystems import FileSystems
 
-from sbert_core.data.manifest import MANIFEST, Manifest, Part, is_part_name, parse_manifest
+from sbert_core.data.dataset_reader import DatasetReader
+from sbert_core.data.manifest import MANIFEST, Manifest, Part, is_part_name
 from sbert_core.errors import DataError
-from transforms.dataset.files import TEMPORARY, commit, is_local, list_folder, open_file, read_bytes
+from transforms.dataset.files import TEMPORARY_NAME, BeamStorage, commit, list_folder
 
-_READERS = 16  # footers that are read at once: of parts in an object store each takes a round trip
-
-
-def folder_of(path: str) -> str:
-    """The folder of a dataset that is named by its folder or by its manifest."""
-    return path.removesuffix(MANIFEST).rstrip("/")
+BEAM_DATASETS = DatasetReader(BeamStorage())
+"""Datasets as jobs read them, with every check; the functions below are short for its methods."""
 
 
 def find_manifest(folder: str) -> Manifest | None:
-    """The manifest of a dataset, or None if there is none; one that is damaged is an error."""
-    content = read_bytes(f"{folder}/{MANIFEST}")
-    return None if content is None else parse_manifest(content, folder)
+    """The manifest of a dataset, or None if it has none yet; a damaged manifest is an error."""
+    return BEAM_DATASETS.find_manifest(folder)
 
 
 def read_manifest(folder: str) -> Manifest:
     """The manifest of a dataset, which must be there."""
-    manifest = find_manifest(folder)
-    if manifest is None:
-        raise DataError(
-            f"{folder} has no {MANIFEST}: the job that writes it has not finished, or it is not the dataset"
-        )
-    return manifest
+    return BEAM_DATASETS.read_manifest(folder)
 
 
-def check_sizes(folder: str, parts: Iterable[Part]) -> None:
-    """Checks by one listing that all parts are there and have the size that was recorded."""
-    found = list_folder(folder)
-    for part in parts:
-        if part.name not in found:
-            raise DataError(_fault(folder, part, "is missing"))
-        if part.bytes is not None and found[part.name] != part.bytes:
-            raise DataError(_fault(folder, part, f"has {found[part.name]} bytes, its manifest says {part.bytes}"))
+def read_part(folder: str, part: Part, columns: Sequence[str] | None = None) -> pa.Table:
+    """The rows of a part, checked against its manifest."""
+    return BEAM_DATASETS.read_part(folder, part, columns)
 
 
-def check_rows(folder: str, parts: Sequence[Part]) -> None:
-    """Checks by their footers that the parts have the rows that were recorded."""
-    with concurrent.futures.ThreadPoolExecutor(_READERS) as pool:
-        for part, rows in zip(parts, pool.map(lambda part: _footer_rows(folder, part), parts), strict=True):
-            if rows != part.rows:
-                raise DataError(_fault(folder, part, f"has {rows} rows, its manifest says {part.rows}"))
-
-
-def _footer_rows(folder: str, part: Part) -> int:
-    try:
-        with open_file(f"{folder}/{part.name}") as file:
-            return int(pq.read_metadata(file).num_rows)
-    except (pa.ArrowException, OSError) as error:
-        raise DataError(_fault(folder, part, f"cannot be read ({str(error).splitlines()[0]})")) from error
-
-
-def content_matches(path: str, part: Part) -> bool:
-    """Whether a file is there and has just the bytes that were recorded of a part."""
-    if not FileSystems.exists(path):
-        return False
-    with open_file(path) as file:
-        return hashlib.file_digest(file, "sha256").hexdigest() == part.sha256  # type: ignore[arg-type]
-
-
-@functools.lru_cache(maxsize=65536)
-def check_content(path: str, sha256: str) -> None:
-    """Checks the hash of a local part before its first use in this process.
-
-    Parts in object stores are not read through for it: the checksums of their pages are checked when they are read.
-    """
-    if sha256 and is_local(path):
-        with open_file(path) as file:
-            if hashlib.file_digest(file, "sha256").hexdigest() != sha256:  # type: ignore[arg-type]
-                folder, name = posixpath.split(path)
-                raise DataError(
-                    _fault(folder, Part(name=name, rows=0, sha256=sha256), "has changed since it was written")
-                )
-
-
-def _fault(folder: str, part: Part, what: str) -> str:
-    return f"{folder}/{part.name} {what}: the dataset is damaged. Run the job that wrote it again"
+def read_dataset(folder: str, columns: Sequence[str] | None = None, rows: int | None = None) -> pa.Table:
+    """The rows of a dataset in the order of its parts, or only the first ones, checked against its manifest."""
+    return BEAM_DATASETS.read_dataset(folder, columns, rows)
 
 
 def is_current(folder: str, source: str) -> bool:
-    """Whether a dataset is done: its manifest names this source, and every part has the bytes it was written with.
+    """Whether a dataset was made from this source and every part still has the bytes that were written.
 
-    A dataset that is damaged in any way is not, so that its job does it again.
+    A damaged dataset is not current, so that its job writes it again.
     """
     try:
         manifest = find_manifest(folder)
@@ -110,37 +53,7 @@ def is_current(folder: str, source: str) -> bool:
         return False
     if manifest is None or manifest.source != source:
         return False
-    return all(content_matches(f"{folder}/{part.name}", part) for part in manifest.parts)
-
-
-def read_part(folder: str, part: Part, columns: Sequence[str] | None = None) -> pa.Table:
-    """The rows of a part; its hash, the checksums of its pages and its rows are checked."""
-    path = f"{folder}/{part.name}"
-    try:
-        if part.bytes is not None:
-            check_content(path, part.sha256)
-        with open_file(path) as file:
-            names = None if columns is None else list(columns)
-            table = pq.read_table(file, columns=names, page_checksum_verification=True)
-    except (pa.ArrowException, OSError) as error:
-        raise DataError(_fault(folder, part, f"cannot be read ({str(error).splitlines()[0]})")) from error
-    missing = [name for name in columns or () if name not in table.column_names]
-    if missing:
-        raise DataError(_fault(folder, part, f"has no column {missing[0]!r}"))
-    if len(table) != part.rows:
-        raise DataError(_fault(folder, part, f"has {len(table)} rows, its manifest says {part.rows}"))
-    return table
-
-
-def read_dataset(folder: str, columns: Sequence[str] | None = None, rows: int | None = None) -> pa.Table:
-    """The rows of a dataset, or its first ones, in the order of its parts."""
-    tables: list[pa.Table] = []
-    for part in read_manifest(folder).parts:
-        tables.append(read_part(folder, part, columns))
-        if rows is not None and sum(map(len, tables)) >= rows:
-            break
-    table = pa.concat_tables(tables) if tables else pa.table({name: pa.array([]) for name in columns or ()})
-    return table if rows is None else table.slice(0, rows)
+    return all(BEAM_DATASETS.has_content(f"{folder}/{part.name}", part.sha256) for part in manifest.parts)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -152,17 +65,17 @@ class Draft:
 
 
 def publish(drafts: Sequence[Draft]) -> None:
-    """Makes datasets the current ones: checks their parts on disk, replaces the manifests, deletes other parts.
+    """Makes datasets visible: checks their parts on disk, replaces the manifests, deletes parts of earlier runs.
 
-    Doing it twice does no harm.
+    It can be repeated, as an engine does when it retries.
     """
     for draft in drafts:
         names = draft.manifest.part_names
         if len(set(names)) < len(names):
-            twice = next(name for name in names if names.count(name) > 1)
-            raise DataError(f"{draft.folder}: two slices of the input became the part {twice}: rows would be lost")
-        check_sizes(draft.folder, draft.manifest.parts)
-        check_rows(draft.folder, draft.manifest.parts)
+            repeated = next(name for name in names if names.count(name) > 1)
+            raise DataError(f"{draft.folder}: two slices of the input became the part {repeated}: rows would be lost")
+        BEAM_DATASETS.check_sizes(draft.folder, draft.manifest.parts)
+        BEAM_DATASETS.check_rows(draft.folder, draft.manifest.parts)
     for draft in drafts:
         commit(f"{draft.folder}/{MANIFEST}", draft.manifest.to_json())
     for draft in drafts:
@@ -170,21 +83,20 @@ def publish(drafts: Sequence[Draft]) -> None:
 
 
 def delete_leftovers(folder: str, keep: Iterable[str]) -> None:
-    """Deletes parts of earlier runs that are not to be kept, and temporary files; nothing that is not ours."""
+    """Deletes temporary files, and parts of earlier runs that are not in `keep`; files of the user stay."""
     kept = set(keep)
-    names = [name for name in list_folder(folder) if (is_part_name(name) or TEMPORARY.fullmatch(name))]
-    doomed = [f"{folder}/{name}" for name in names if name not in kept]
-    if doomed:
-        FileSystems.delete(doomed)
+    names = [name for name in list_folder(folder) if is_part_name(name) or TEMPORARY_NAME.fullmatch(name)]
+    leftovers = [f"{folder}/{name}" for name in names if name not in kept]
+    if leftovers:
+        FileSystems.delete(leftovers)
 
 
 @dataclasses.dataclass(kw_only=True, eq=False)
 class PublishDatasets(beam.PTransform):
-    """Publishes all datasets of a job together, when every part of every one of them is written.
+    """Publishes all datasets of a job together, when all parts of all of them are written.
 
-    Input is a tuple of collections of `Draft`, `expected` in all; output is one list of their manifests. `problems`
-    holds what makes the result wrong, and `check` may raise a DataError: either way the job fails and what was
-    published before stays as it is.
+    Input is a tuple of collections of `Draft`, `expected` in all; output is one list of their manifests. If `problems`
+    has an element, or `check` raises a DataError, the job fails and the published datasets stay as they were.
     """
 
     expected: int
@@ -201,16 +113,23 @@ class PublishDatasets(beam.PTransform):
             drafts
             | "Drafts" >> beam.Flatten()
             | "AllDrafts" >> beam.combiners.ToList()
-            | "Publish" >> beam.Map(self._publish, problems)
+            | "Publish" >> beam.Map(publish_all, problems, expected=self.expected, check=self.check)
         )
 
-    def _publish(self, drafts: list[Draft], problems: Iterable[str]) -> list[Manifest]:
-        for problem in problems:
-            raise DataError(problem)
-        if len(drafts) != self.expected:
-            raise DataError(f"{len(drafts)} of {self.expected} datasets were written: nothing is published")
-        ordered = sorted(drafts, key=lambda draft: draft.folder)
-        if self.check is not None:
-            self.check(ordered)
-        publish(ordered)
-        return [draft.manifest for draft in ordered]
+
+def publish_all(
+    drafts: list[Draft],
+    problems: Iterable[str],
+    expected: int,
+    check: Callable[[Sequence[Draft]], None] | None,
+) -> list[Manifest]:
+    """Publishes the drafts of a job, unless a problem was found or a draft is missing."""
+    for problem in problems:
+        raise DataError(problem)
+    if len(drafts) != expected:
+        raise DataError(f"{len(drafts)} of {expected} datasets were written: nothing is published")
+    ordered = sorted(drafts, key=lambda draft: draft.folder)
+    if check is not None:
+        check(ordered)
+    publish(ordered)
+    return [draft.manifest for draft in ordered]

@@ -1,4 +1,4 @@
-"""Shards of sentences to batches."""
+"""Reads files of sentences into batches."""
 
 import dataclasses
 from collections.abc import Iterator, Sequence
@@ -11,23 +11,25 @@ import transforms.dataset.batch_coder  # noqa: F401 - registers how batches cros
 from sbert_core.data.text_stream import DEFAULT_FORMAT, TextFormat
 from sbert_core.errors import DataError
 from transforms.dataset.listing import absolute_pattern
-from transforms.dataset.slices import SLICE_ROWS, Task, inspect_files, read_task, split_file
+from transforms.dataset.slices import SLICE_ROWS, InputFile, InputSlice, inspect_files, read_slice, split_file
 
 
 @dataclasses.dataclass(kw_only=True, eq=False)
 class ReadSentences(beam.PTransform):
-    """Reads files into `pa.RecordBatch` of at most `slice_rows` rows, one per task.
+    """Reads files into `pa.RecordBatch` of at most `slice_rows` rows, one per slice.
 
-    Input is a pipeline; `patterns` are globs, folders, or datasets with a manifest, on any Beam filesystem, of
-    Parquet, JSON, CSV, TSV or text files. Files without a column `id`, or the one that `id_column` names, get one.
-    Order of batches is not kept; each carries its task in its schema's metadata. Counters: `read/tasks`, `read/rows`.
+    Input is a pipeline; `patterns` are globs, folders, or datasets with a manifest, on any file system that Beam knows,
+    of Parquet, JSON, CSV, TSV or text files. A job that has inspected its input passes the `files`, so that text files,
+    whose rows can only be counted by reading them, are not read once more. Without `files` a worker lists and inspects
+    the input when the pipeline runs. Files without a column `id` get one, unless `id_column` names another. The order
+    of batches is not kept; the metadata of each has its slice. Counters: `read/slices`, `read/rows`.
     """
 
     patterns: Sequence[str]
     slice_rows: int = SLICE_ROWS
     id_column: str | None = None
     text_format: TextFormat = DEFAULT_FORMAT
-    skip: Sequence[str] = ()  # names of files to leave out
+    files: Sequence[InputFile] | None = None  # None: list and inspect `patterns` on a worker
 
     def __post_init__(self) -> None:
         super().__init__()
@@ -35,24 +37,32 @@ class ReadSentences(beam.PTransform):
             raise DataError(f"slice_rows must be at least 1, got {self.slice_rows}")
 
     def expand(self, root: beam.Pipeline) -> beam.PCollection[pa.RecordBatch]:
-        """Lists, splits, spreads, reads."""
+        """Splits files into slices, distributes the slices and reads them."""
         return (
-            root
-            | "Patterns" >> beam.Create([[absolute_pattern(pattern) for pattern in self.patterns]])
-            | "ListFiles" >> beam.FlatMap(inspect_files, text_format=self.text_format, skip=frozenset(self.skip))
+            (self._list_files(root) if self.files is None else self._create_files(root, self.files))
             | "Split" >> beam.FlatMap(split_file, slice_rows=self.slice_rows)
             | "Spread" >> beam.Reshuffle()
             | "Read" >> beam.ParDo(_ReadFn(self.id_column))
         )
 
+    def _list_files(self, root: beam.Pipeline) -> beam.PCollection[InputFile]:
+        return (
+            root
+            | "Patterns" >> beam.Create([[absolute_pattern(pattern) for pattern in self.patterns]])
+            | "ListFiles" >> beam.FlatMap(inspect_files, text_format=self.text_format)
+        )
+
+    def _create_files(self, root: beam.Pipeline, files: Sequence[InputFile]) -> beam.PCollection[InputFile]:
+        return root | "Files" >> beam.Create([file.for_workers() for file in files])
+
 
 class _ReadFn(beam.DoFn):
     def __init__(self, id_column: str | None) -> None:
         self._id_column = id_column
-        self._tasks = Metrics.counter("read", "tasks")
+        self._slices = Metrics.counter("read", "slices")
         self._rows = Metrics.counter("read", "rows")
 
-    def process(self, task: Task) -> Iterator[pa.RecordBatch]:
-        self._tasks.inc()
-        self._rows.inc(task.rows)
-        yield read_task(task, self._id_column)
+    def process(self, input_slice: InputSlice) -> Iterator[pa.RecordBatch]:
+        self._slices.inc()
+        self._rows.inc(input_slice.rows)
+        yield read_slice(input_slice, self._id_column)

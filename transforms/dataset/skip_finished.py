@@ -1,11 +1,11 @@
-"""What is done already: a job that is run again does only what is missing, has changed or is damaged."""
+"""Finds parts that an earlier run has finished, so that a repeated job writes only those that are missing or stale."""
 
 import base64
 import dataclasses
 import hashlib
 import io
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Protocol
 
 import apache_beam as beam
 import pyarrow as pa
@@ -16,37 +16,47 @@ from sbert_core.data.manifest import Part
 from sbert_core.data.schema import SOURCE_KEY
 from sbert_core.errors import DataError
 from transforms.dataset.files import read_bytes
-from transforms.dataset.published import content_matches, find_manifest
-from transforms.dataset.slices import task_of
+from transforms.dataset.published import BEAM_DATASETS, find_manifest
+from transforms.dataset.slices import slice_of
 from transforms.dataset.write_parts import (
     fingerprint_of,
     one_batch,
     part_of,
+    slice_part_name,
     source_digest,
-    task_part_name,
     write_parquet,
 )
-from transforms.encode.encode_sentences import EncodeSentences
+
+
+class EncodeStep(Protocol):
+    """What this step needs of the encoding step that follows it, `EncodeSentences`."""
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The settings that change the result, besides the encoder."""
+
+    def acquire(self) -> Any:
+        """Loads the encoder, which has a `fingerprint`, or returns the one that this process already has."""
 
 
 def finished_part(path: str, source: str, fingerprint: str, listed: Part | None = None) -> Part | None:
-    """The part at `path`, if it is whole and was made of just this source by the encoder of this fingerprint.
+    """The part at `path`, if it is intact and was made from this source by the encoder with this fingerprint.
 
-    A part that a manifest has `listed` must have the bytes that it had then. One that a job left behind when it died
-    is read through: written again from what it holds, it must give the same bytes.
+    A part that a manifest has `listed` must have the recorded bytes. A part without a manifest, left by a job that
+    died, is read completely and written again in memory: that must give the same bytes.
     """
     if listed is not None:
-        return listed if listed.source == source and content_matches(path, listed) else None
+        return listed if listed.source == source and BEAM_DATASETS.has_content(path, listed.sha256) else None
     content = read_bytes(path)
     if content is None:
         return None
     try:
-        batch = _read_whole(content)
+        batch = _read_batch(content)
     except (pa.ArrowException, OSError, ValueError, KeyError):  # not a Parquet file, or a damaged one
         return None
-    again = io.BytesIO()
-    write_parquet(batch, again)
-    if again.getvalue() != content:
+    rewritten = io.BytesIO()
+    write_parquet(batch, rewritten)
+    if rewritten.getvalue() != content:
         return None
     metadata = batch.schema.metadata or {}
     if metadata.get(SOURCE_KEY, b"").decode() != source or fingerprint_of(metadata) not in (None, fingerprint):
@@ -56,8 +66,8 @@ def finished_part(path: str, source: str, fingerprint: str, listed: Part | None 
     return part_of(part, metadata)
 
 
-def _read_whole(content: bytes) -> pa.RecordBatch:
-    """The batch that a part was written from, down to the names of list items, which Parquet changes."""
+def _read_batch(content: bytes) -> pa.RecordBatch:
+    """The batch that a part was written from, including the names of list items, which Parquet changes."""
     file = pq.ParquetFile(pa.BufferReader(content), page_checksum_verification=True)
     stored = base64.b64decode(file.metadata.metadata[b"ARROW:schema"])
     schema = pa.ipc.read_schema(pa.BufferReader(stored))
@@ -65,7 +75,7 @@ def _read_whole(content: bytes) -> pa.RecordBatch:
 
 
 def listed_parts(folder: str) -> dict[str, Part]:
-    """The parts of the dataset that is there, by name; none if its manifest is damaged, and so not to be trusted."""
+    """The parts of a published dataset by name; none if there is no manifest, or a damaged one."""
     try:
         manifest = find_manifest(folder)
     except DataError:
@@ -75,17 +85,17 @@ def listed_parts(folder: str) -> dict[str, Part]:
 
 @dataclasses.dataclass(kw_only=True, eq=False)
 class SkipFinished(beam.PTransform):
-    """Sets aside the batches whose parts are there already, made of the same rows, encoder and options.
+    """Separates batches whose parts exist, made from the same rows with the same encoder and options.
 
     Input is `pa.RecordBatch` of ReadSentences. Output is a dictionary: `missing`, the batches still to encode, and
-    `finished` and `finished_rejected`, the parts that are there. Whoever knows the fingerprint of the encoder spares
-    the machines that look up from loading it. Counters: `resume/finished`, `resume/missing`.
+    `finished` and `finished_rejected`, the parts that exist. If the `fingerprint` of the encoder is given, this step
+    does not load the encoder. Counters: `resume/finished`, `resume/missing`.
     """
 
-    encode: EncodeSentences
+    encode: EncodeStep
     encoded_folder: str
     rejected_folder: str
-    fingerprint: str | None = None  # None: the encoder is asked
+    fingerprint: str | None = None  # None: load the encoder to get it
 
     def __post_init__(self) -> None:
         super().__init__()
@@ -102,19 +112,19 @@ class _LookUpFn(beam.DoFn):
         self._encode = transform.encode
         self._encoded_folder = transform.encoded_folder
         self._rejected_folder = transform.rejected_folder
-        self._known = transform.fingerprint
+        self._given_fingerprint = transform.fingerprint
         self._finished_count = Metrics.counter("resume", "finished")
         self._missing_count = Metrics.counter("resume", "missing")
 
     def setup(self) -> None:
-        if self._known is None:
-            self._encoder = self._encode.acquire()  # and held: the encoding step of this process shares it
-        self._fingerprint = self._known or self._encoder.fingerprint
+        if self._given_fingerprint is None:
+            self._encoder = self._encode.acquire()  # kept: the encoding step of this process shares it
+        self._fingerprint = self._given_fingerprint or self._encoder.fingerprint
         self._listed = {folder: listed_parts(folder) for folder in (self._encoded_folder, self._rejected_folder)}
 
     def process(self, batch: pa.RecordBatch) -> Iterator[Any]:
         source = source_digest(batch, self._fingerprint, self._encode.settings)
-        name = task_part_name(task_of(batch), source)
+        name = slice_part_name(slice_of(batch), source)
         part = self._finished_part(self._encoded_folder, name, source)
         rejected = None
         if part and part.rejected:

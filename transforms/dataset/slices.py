@@ -1,36 +1,41 @@
-"""What there is to do: input files, and the slices of them that workers take one by one."""
+"""Input files, and the slices of them that workers read one at a time."""
 
 import base64
-import contextlib
 import dataclasses
 import functools
 import json
-import zlib
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 from apache_beam.io.filesystem import BeamIOError
 from apache_beam.io.filesystems import FileSystems
 
-from sbert_core.data.columns import check_columns, plain_batch, plain_schema
+from sbert_core.data.columns import check_columns, check_has_columns, plain_batch, plain_schema
+from sbert_core.data.formats import (
+    BATCH_ROWS,
+    UNREADABLE,
+    first_line,
+    inspect_stream,
+    naming_file,
+    read_stream,
+    suffix_of,
+)
 from sbert_core.data.manifest import SkippedFile
 from sbert_core.data.schema import ID
-from sbert_core.data.text_stream import DEFAULT_FORMAT, BadFileError, TextFormat
+from sbert_core.data.text_stream import DEFAULT_FORMAT, TextFormat
 from sbert_core.errors import DataError
 from transforms.dataset.files import open_file
-from transforms.dataset.formats import BATCH_ROWS, inspect_stream, read_stream, suffix_of
-from transforms.dataset.listing import first_line, list_inputs
-from transforms.dataset.published import check_content
+from transforms.dataset.listing import list_inputs
+from transforms.dataset.published import BEAM_DATASETS
 
 SLICE_ROWS = BATCH_ROWS
 
-_TASK_KEY = b"sbert_beam.task"
-_UNREADABLE = (pa.ArrowException, OSError, BeamIOError, EOFError, UnicodeError, zlib.error, BadFileError)
+_SLICE_KEY = b"sbert_beam.slice"
 
 
 @dataclasses.dataclass(frozen=True)
-class Task:
-    """A slice of one input file: what a worker reads, and the one part it becomes."""
+class InputSlice:
+    """Consecutive rows of one input file: what a worker reads at once, and what becomes one part."""
 
     path: str
     name: str
@@ -41,18 +46,18 @@ class Task:
     version: str = ""  # of the file when it was inspected
     text_format: TextFormat = DEFAULT_FORMAT
     json_schema: str = ""  # of a JSON file: its columns
-    sha256: str = ""  # of the file, where a manifest has it: it is checked before the first read
+    sha256: str = ""  # of the file, if a manifest records it; checked before the first read
 
 
 @dataclasses.dataclass(frozen=True)
 class InputFile:
-    """An input file as it was found."""
+    """An input file as it was when it was inspected."""
 
     path: str
     name: str
     schema: pa.Schema
     row_groups: tuple[int, ...]  # rows of each
-    version: str = ""  # another one when the file is changed
+    version: str = ""  # changes when the file is written again
     text_format: TextFormat = DEFAULT_FORMAT
     sha256: str = ""  # of a part of a dataset
 
@@ -66,31 +71,31 @@ class InputFile:
         """Whether it is a text file without content: a shard without rows, whose columns are not known."""
         return not self.schema.names and not self.rows
 
+    @property
+    def is_json(self) -> bool:
+        """Whether reading it needs the schema that inspection found."""
+        return suffix_of(self.path) in (".json", ".jsonl")
 
-def inspect_files(
-    patterns: Sequence[str], text_format: TextFormat = DEFAULT_FORMAT, skip: Collection[str] = ()
-) -> list[InputFile]:
-    """Lists the input and looks into every file; one that cannot be read is an error that names it.
+    def for_workers(self) -> "InputFile":
+        """The file without a schema that only checks need: it is in the job graph, once per input file."""
+        return self if self.is_json else dataclasses.replace(self, schema=pa.schema([]))
 
-    Files whose names are in `skip` are left out.
-    """
-    files = []
-    for path, name in list_inputs(patterns):
-        if name not in skip:
-            files.append(inspect_file(path, name, text_format))
-    return files
+
+def inspect_files(patterns: Sequence[str], text_format: TextFormat = DEFAULT_FORMAT) -> list[InputFile]:
+    """Lists the input and inspects every file; one that cannot be read is an error that names it."""
+    return [inspect_file(path, name, text_format) for path, name in list_inputs(patterns)]
 
 
 def inspect_file(path: str, name: str, text_format: TextFormat = DEFAULT_FORMAT) -> InputFile:
-    """Looks into a file; one that cannot be read is an error that names it."""
-    with _naming(path):
+    """Inspects a file; one that cannot be read is an error that names it."""
+    with naming_file(path, BeamIOError):
         return _inspect(path, name, text_format)
 
 
 def inspect_readable_files(
     patterns: Sequence[str], text_format: TextFormat = DEFAULT_FORMAT
 ) -> tuple[list[InputFile], list[SkippedFile]]:
-    """The same, but files that cannot be read are set aside with the reason.
+    """The same, but files that cannot be read are returned apart, each with the reason.
 
     Every file is read to its end: damage to a Parquet file may show nowhere else. It is an error if no file is left.
     """
@@ -98,8 +103,8 @@ def inspect_readable_files(
     skipped: list[SkippedFile] = []
     for path, name in list_inputs(patterns):
         try:
-            files.append(_inspect(path, name, text_format, whole=True))
-        except _UNREADABLE as error:
+            files.append(_inspect(path, name, text_format, to_end=True))
+        except (*UNREADABLE, BeamIOError) as error:
             skipped.append(SkippedFile(name=name, reason=first_line(error)))
     if not files:
         raise DataError(
@@ -108,11 +113,11 @@ def inspect_readable_files(
     return files, skipped
 
 
-def _inspect(path: str, name: str, text_format: TextFormat, *, whole: bool = False) -> InputFile:
+def _inspect(path: str, name: str, text_format: TextFormat, *, to_end: bool = False) -> InputFile:
     open_stream = functools.partial(open_file, path)
-    with open_stream():  # says best what is no file
+    with open_stream():  # its error for a path that is not a file is the clearest
         version = _version(path)
-    schema, row_groups = inspect_stream(open_stream, path, text_format, whole=whole)
+    schema, row_groups = inspect_stream(open_stream, path, text_format, to_end=to_end)
     return InputFile(path, name, plain_schema(schema), row_groups, version, text_format)
 
 
@@ -122,32 +127,25 @@ def _version(path: str) -> str:
     return f"{metadata.size_in_bytes}@{metadata.last_updated_in_seconds}"
 
 
-@contextlib.contextmanager
-def _naming(path: str) -> Iterator[None]:
-    """Errors of a file that cannot be read name it."""
-    try:
-        yield
-    except _UNREADABLE as error:
-        raise DataError(f"{path} cannot be read: {first_line(error)}") from error
+def check_files(
+    files: Sequence[InputFile], text_column: str, id_column: str | None, added_columns: Sequence[str]
+) -> None:
+    """Checks the columns of all files before any work begins.
 
-
-def check_files(files: Sequence[InputFile], text_column: str, id_column: str | None, added: Sequence[str]) -> None:
-    """Checks all files before any work begins.
-
-    A file without the text or id column, with a column that the job is to add or of a type that it cannot use, or with
-    other columns than the first file is an error that names it. Blank files have no columns to check.
+    A file is refused if it lacks the text or id column, already has one of the columns that the job adds, has a column
+    of a type that the job cannot use, or has other columns than the first file. Blank files have no columns to check.
     """
     filled = [file for file in files if not file.is_blank]
     for file in filled:
         for flag, column in (("text_column", text_column), ("id_column", id_column)):
             if column is not None and column not in file.schema.names:
-                raise DataError(
-                    f"{file.path} has no column {column!r}; it has: {', '.join(file.schema.names)}. See --{flag}"
-                )
+                check_has_columns(file.path, file.schema.names, [column], f". See --{flag}")
         check_columns(file.path, file.schema, text_column, id_column or ID)
-        taken = [name for name in added if name in file.schema.names]
+        taken = [name for name in added_columns if name in file.schema.names]
         if taken:
-            raise DataError(f"{file.path} already has a column {taken[0]!r}: see --{taken[0]}_column to rename ours")
+            raise DataError(
+                f"{file.path} already has a column {taken[0]!r}: choose another name with --{taken[0]}_column"
+            )
         if not file.schema.equals(filled[0].schema):
             difference = _difference(file.schema, filled[0].schema)
             raise DataError(f"{file.path} and {filled[0].path} differ in their columns: {difference}")
@@ -161,68 +159,78 @@ def _difference(schema: pa.Schema, other: pa.Schema) -> str:
     return f"{names[0]!r} is {fields.get(names[0], 'missing')} and {others.get(names[0], 'missing')}"
 
 
-def split_file(file: InputFile, slice_rows: int = SLICE_ROWS) -> Iterator[Task]:
-    """Cuts a file into tasks of at most `slice_rows` rows, none across two row groups."""
-    json_schema = ""
-    if suffix_of(file.path) in (".json", ".jsonl"):
-        json_schema = base64.b64encode(file.schema.serialize()).decode()
-    task = Task(file.path, file.name, 0, 0, 0, 0, file.version, file.text_format, json_schema, file.sha256)
+def split_file(file: InputFile, slice_rows: int = SLICE_ROWS) -> Iterator[InputSlice]:
+    """Cuts a file into slices of at most `slice_rows` rows, none across two row groups."""
+    json_schema = base64.b64encode(file.schema.serialize()).decode() if file.is_json else ""
     first_row = 0
     for group, rows in enumerate(file.row_groups):
         for skip in range(0, rows, slice_rows):
-            size = min(slice_rows, rows - skip)
-            yield dataclasses.replace(task, row_group=group, skip_rows=skip, first_row=first_row + skip, rows=size)
+            yield InputSlice(
+                path=file.path,
+                name=file.name,
+                row_group=group,
+                skip_rows=skip,
+                first_row=first_row + skip,
+                rows=min(slice_rows, rows - skip),
+                version=file.version,
+                text_format=file.text_format,
+                json_schema=json_schema,
+                sha256=file.sha256,
+            )
         first_row += rows
 
 
-def read_rows(task: Task, columns: Sequence[str] | None = None) -> pa.RecordBatch:
-    """Reads the rows of a task, and no more of its row group than it takes to get there.
+def read_rows(input_slice: InputSlice, columns: Sequence[str] | None = None) -> pa.RecordBatch:
+    """Reads the rows of a slice, and no more of its row group than needed.
 
-    A file that cannot be read any more, or is not the one that was inspected, is an error that names it.
+    A file that cannot be read any more, or has changed since it was inspected, is an error that names it.
     """
-    check_content(task.path, task.sha256)
-    pieces, position, stop = [], 0, task.skip_rows + task.rows
-    schema = pa.ipc.read_schema(pa.BufferReader(base64.b64decode(task.json_schema))) if task.json_schema else None
-    open_stream = functools.partial(open_file, task.path)
-    with _naming(task.path):
-        for batch in read_stream(open_stream, task.path, task.row_group, columns, task.text_format, schema):
-            low, high = max(task.skip_rows - position, 0), min(stop - position, len(batch))
+    path = input_slice.path
+    BEAM_DATASETS.check_content(path, input_slice.sha256)
+    schema = None
+    if input_slice.json_schema:
+        schema = pa.ipc.read_schema(pa.BufferReader(base64.b64decode(input_slice.json_schema)))
+    open_stream = functools.partial(open_file, path)
+    pieces, position, stop = [], 0, input_slice.skip_rows + input_slice.rows
+    with naming_file(path, BeamIOError):
+        for batch in read_stream(open_stream, path, input_slice.row_group, columns, input_slice.text_format, schema):
+            low, high = max(input_slice.skip_rows - position, 0), min(stop - position, len(batch))
             if low < high:
                 pieces.append(plain_batch(batch.slice(low, high - low)))
             position += len(batch)
             if position >= stop:
                 break
-        is_changed = position < stop or (task.version and task.version != _version(task.path))
+        is_changed = position < stop or (input_slice.version and input_slice.version != _version(path))
     if is_changed:
-        raise DataError(f"{task.path} was changed while the job ran: run it again when the input is complete")
+        raise DataError(f"{path} was changed while the job ran: run it again when the input is complete")
     return pa.concat_batches(pieces)
 
 
-def read_task(task: Task, id_column: str | None = None) -> pa.RecordBatch:
-    """Reads the rows of a task, which they then carry in their metadata.
+def read_slice(input_slice: InputSlice, id_column: str | None = None) -> pa.RecordBatch:
+    """Reads the rows of a slice; the slice is in the metadata of the batch.
 
-    A file without ids gets them, from its name and the row's position in it: `name#row`.
+    Rows without ids get some, from the name of the file and the position in it: `name#row`.
     """
-    batch = read_rows(task)
+    batch = read_rows(input_slice)
     if id_column is None and ID not in batch.schema.names:
-        rows = range(task.first_row, task.first_row + task.rows)
-        batch = batch.add_column(0, ID, pa.array([f"{task.name}#{row}" for row in rows]))
-    return batch.replace_schema_metadata({_TASK_KEY: json.dumps(dataclasses.asdict(task)).encode()})
+        rows = range(input_slice.first_row, input_slice.first_row + input_slice.rows)
+        batch = batch.add_column(0, ID, pa.array([f"{input_slice.name}#{row}" for row in rows]))
+    return batch.replace_schema_metadata({_SLICE_KEY: json.dumps(dataclasses.asdict(input_slice)).encode()})
 
 
-def task_of(batch: pa.RecordBatch) -> Task:
-    """The task a batch was read for; it travels in the schema's metadata."""
-    if not has_task(batch):
+def slice_of(batch: pa.RecordBatch) -> InputSlice:
+    """The slice that a batch was read from, as the metadata of its schema has it."""
+    if not has_slice(batch):
         raise DataError("this batch does not come from ReadSentences: only its batches have a place in the output")
-    fields = json.loads(batch.schema.metadata[_TASK_KEY])
-    return Task(**{**fields, "text_format": TextFormat(**fields["text_format"])})
+    fields = json.loads(batch.schema.metadata[_SLICE_KEY])
+    return InputSlice(**{**fields, "text_format": TextFormat(**fields["text_format"])})
 
 
-def has_task(batch: pa.RecordBatch) -> bool:
+def has_slice(batch: pa.RecordBatch) -> bool:
     """Whether a batch comes from ReadSentences."""
-    return _TASK_KEY in (batch.schema.metadata or {})
+    return _SLICE_KEY in (batch.schema.metadata or {})
 
 
-def without_task(metadata: dict[bytes, bytes]) -> dict[bytes, bytes]:
-    """Metadata fit to be stored: a file does not say where its input lay."""
-    return {key: value for key, value in metadata.items() if key != _TASK_KEY}
+def without_slice(metadata: dict[bytes, bytes]) -> dict[bytes, bytes]:
+    """Metadata to be stored: the bytes of a part do not depend on where its input was."""
+    return {key: value for key, value in metadata.items() if key != _SLICE_KEY}

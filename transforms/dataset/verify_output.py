@@ -1,7 +1,7 @@
-"""Whether a finished output is whole: every dataset against its manifest, and the datasets against each other.
+"""Verifies a finished output: every dataset against its manifest, and the datasets against each other.
 
-Bytes are checked by hashes, then the content: ids, vectors, and that neighbours, pairs, duplicates and clusters say the
-same of the same rows. Only integers and scores of all rows are held in memory, never vectors or texts.
+First the bytes are checked by their hashes, then the content: ids, vectors, and that neighbours, pairs, duplicates and
+clusters agree about the same rows. Only integers and scores of all rows are held in memory, never vectors or texts.
 """
 
 import dataclasses
@@ -28,14 +28,7 @@ from sbert_core.data.manifest import MANIFEST, Manifest, is_as_written
 from sbert_core.errors import DataError
 from transforms.dataset.corpus import open_corpus
 from transforms.dataset.files import list_folder, open_file, read_bytes
-from transforms.dataset.published import (
-    check_rows,
-    check_sizes,
-    content_matches,
-    find_manifest,
-    read_dataset,
-    read_part,
-)
+from transforms.dataset.published import BEAM_DATASETS, find_manifest, read_dataset, read_part
 from transforms.dataset.write_parts import fingerprint_of
 
 DATASETS = (
@@ -49,7 +42,7 @@ Progress = Callable[[str], None]
 
 @dataclasses.dataclass
 class Verification:
-    """What was found below an output folder."""
+    """The datasets below an output folder, and the problems of them."""
 
     datasets: dict[str, Manifest] = dataclasses.field(default_factory=dict)
     problems: list[str] = dataclasses.field(default_factory=list)
@@ -61,7 +54,7 @@ class Verification:
 
 
 def verify_output(folder: str, progress: Progress = lambda name: None) -> Verification:
-    """Reads all datasets below a folder and lists what is wrong with them; no problem means that they are whole."""
+    """Reads all datasets below a folder and lists their problems; an output without problems is intact."""
     found = Verification()
     for name in DATASETS:
         progress(name)
@@ -74,7 +67,7 @@ def verify_output(folder: str, progress: Progress = lambda name: None) -> Verifi
             found.datasets[name] = manifest
     if not found.datasets and not found.problems:
         raise DataError(f"{folder} holds no dataset: expected {', '.join(DATASETS[:5])} or clusters below it")
-    if found.problems:  # content of parts that are damaged says nothing
+    if found.problems:  # the content of damaged parts cannot be compared
         return found
     progress("content")
     found.problems += _verify_content(folder, found.datasets)
@@ -82,7 +75,7 @@ def verify_output(folder: str, progress: Progress = lambda name: None) -> Verifi
 
 
 def _verify_dataset(folder: str) -> Manifest | None:
-    """Checks a dataset alone: its manifest, its parts byte for byte, and what else lies in its folder."""
+    """Checks one dataset: its manifest, the bytes of its parts, and that its folder holds no other Parquet files."""
     names = list_folder(folder)
     manifest = find_manifest(folder)
     parquet = [name for name in names if name.endswith(".parquet")]
@@ -91,21 +84,21 @@ def _verify_dataset(folder: str) -> Manifest | None:
             raise DataError(f"{folder} has {len(parquet)} parts and no {MANIFEST}: its job has not finished")
         return None
     if not is_as_written(read_bytes(f"{folder}/{MANIFEST}") or b""):
-        raise DataError(f"{folder}/{MANIFEST} has changed since it was written: it says the same in other bytes")
-    check_sizes(folder, manifest.parts)
+        raise DataError(f"{folder}/{MANIFEST} has changed since it was written: same content, other bytes")
+    BEAM_DATASETS.check_sizes(folder, manifest.parts)
     for part in manifest.parts:
-        if not content_matches(f"{folder}/{part.name}", part):
-            raise DataError(f"{folder}/{part.name} has changed since it was written: its hash is another")
-    check_rows(folder, manifest.parts)
+        if not BEAM_DATASETS.has_content(f"{folder}/{part.name}", part.sha256):
+            raise DataError(f"{folder}/{part.name} has changed since it was written: its hash differs")
+    BEAM_DATASETS.check_rows(folder, manifest.parts)
     stray = sorted(set(parquet) - set(manifest.part_names))
     if stray:
-        raise DataError(f"{folder}/{stray[0]} is not a part of the dataset, and a reader of *.parquet would take it")
+        raise DataError(f"{folder}/{stray[0]} is not a part of the dataset, but readers of *.parquet would read it")
     _check_schemas(folder, manifest)
     return manifest
 
 
 def _check_schemas(folder: str, manifest: Manifest) -> None:
-    """All parts have the same columns, and vectors of the encoder that the manifest names."""
+    """Checks that all parts have the same columns, and vectors of the encoder that the manifest records."""
     first: pa.Schema | None = None
     for part in manifest.parts:
         with open_file(f"{folder}/{part.name}") as file:
@@ -113,17 +106,17 @@ def _check_schemas(folder: str, manifest: Manifest) -> None:
         first = first or schema
         if not schema.equals(first):
             raise DataError(f"{folder}/{part.name} and {manifest.parts[0].name} differ in their columns")
-        own = fingerprint_of(schema.metadata)
-        if manifest.fingerprint and own not in (None, manifest.fingerprint):
-            raise DataError(f"{folder}/{part.name} has vectors of another model than its manifest says")
+        fingerprint = fingerprint_of(schema.metadata)
+        if manifest.fingerprint and fingerprint not in (None, manifest.fingerprint):
+            raise DataError(f"{folder}/{part.name} has vectors of another model than its manifest records")
 
 
 def _verify_content(folder: str, datasets: dict[str, Manifest]) -> Iterator[str]:
-    """What is wrong with the content of datasets whose bytes are right."""
+    """The problems of the content of datasets whose bytes are intact."""
     yield from _fingerprint_problems(datasets)
     for name in ("embeddings", "search/queries/embeddings"):
         if name in datasets:
-            yield from _account_problems(name, datasets)
+            yield from _row_count_problems(name, datasets)
             for problem in _embedding_problems(f"{folder}/{name}", datasets[name]):
                 yield f"{name}: {problem}"
     if "embeddings" not in datasets:
@@ -137,15 +130,15 @@ def _verify_content(folder: str, datasets: dict[str, Manifest]) -> Iterator[str]
     ids = read_dataset(f"{folder}/embeddings", [corpus.id_column])[corpus.id_column] if corpus.rows else None
     if ids is None:
         return
-    rows = _Rows(ids)
+    rows = _RowIndex(ids)
     if len(rows) < len(ids):
         yield "embeddings: ids are not unique"
         return
     yield from _derived_problems(folder, datasets, rows)
 
 
-class _Rows:
-    """The rows of a corpus by id."""
+class _RowIndex:
+    """The rows of a corpus by id: a row is identified by its index among the distinct ids."""
 
     def __init__(self, ids: pa.ChunkedArray) -> None:
         self._ids = comparable_ids(ids).unique()
@@ -153,8 +146,8 @@ class _Rows:
     def __len__(self) -> int:
         return len(self._ids)
 
-    def places(self, ids: pa.ChunkedArray) -> np.ndarray:
-        """The place (n,) of each id in the corpus, -1 of one that is not in it."""
+    def find(self, ids: pa.ChunkedArray) -> np.ndarray:
+        """The row (n,) of each id; -1 for an id that the corpus does not have."""
         ids = comparable_ids(ids)
         if ids.type != self._ids.type:
             ids = ids.cast(self._ids.type)
@@ -162,24 +155,29 @@ class _Rows:
 
 
 def _fingerprint_problems(datasets: dict[str, Manifest]) -> Iterator[str]:
-    found = {name: manifest.fingerprint for name, manifest in datasets.items() if manifest.fingerprint}
-    if len(set(found.values())) > 1:
-        names = sorted(found, key=lambda name: (str(found[name]), name))
+    fingerprints = {name: manifest.fingerprint for name, manifest in datasets.items() if manifest.fingerprint}
+    if len(set(fingerprints.values())) > 1:
+        names = sorted(fingerprints, key=lambda name: (str(fingerprints[name]), name))
         yield f"{names[0]} and {names[-1]} are of different models"
 
 
-def _account_problems(name: str, datasets: dict[str, Manifest]) -> Iterator[str]:
+def _row_count_problems(name: str, datasets: dict[str, Manifest]) -> Iterator[str]:
+    """Every input row is either embedded or rejected."""
     manifest = datasets[name]
-    other = f"{posixpath.dirname(name)}/rejected".lstrip("/")
-    if other not in datasets:
+    rejected_name = f"{posixpath.dirname(name)}/rejected".lstrip("/")
+    if rejected_name not in datasets:
         yield f"{name} has no rejected/ beside it: the job has not finished"
         return
-    rejected = datasets[other]
-    if manifest.inputs is not None and manifest.rows + rejected.rows != sum(file.rows for file in manifest.inputs):
-        yield f"{name} and {other} have {manifest.rows + rejected.rows} rows, their input files have another number"
-    counted = sum(part.rejected or 0 for part in manifest.parts)
-    if counted != rejected.rows:
-        yield f"{other} has {rejected.rows} rows, the parts of {name} count {counted}"
+    rejected = datasets[rejected_name]
+    rows = manifest.rows + rejected.rows
+    if manifest.inputs is not None and rows != sum(file.rows for file in manifest.inputs):
+        yield (
+            f"{name} and {rejected_name} have {rows} rows, their input files have "
+            f"{sum(file.rows for file in manifest.inputs)}"
+        )
+    recorded = sum(part.rejected or 0 for part in manifest.parts)
+    if recorded != rejected.rows:
+        yield f"{rejected_name} has {rejected.rows} rows, the parts of {name} record {recorded}"
 
 
 def _embedding_problems(folder: str, manifest: Manifest) -> Iterator[str]:
@@ -192,7 +190,8 @@ def _embedding_problems(folder: str, manifest: Manifest) -> Iterator[str]:
             yield f"{part.name}: {problem}"
 
 
-def _derived_problems(folder: str, datasets: dict[str, Manifest], rows: _Rows) -> Iterator[str]:
+def _derived_problems(folder: str, datasets: dict[str, Manifest], rows: _RowIndex) -> Iterator[str]:
+    """The problems of datasets that were computed from the embeddings; results across two corpora are not compared."""
     within = [name for name in ("neighbors", "pairs", "duplicates") if len(_corpora(datasets, name)) == 1]
     edges = None
     if "neighbors" in within:
@@ -200,34 +199,34 @@ def _derived_problems(folder: str, datasets: dict[str, Manifest], rows: _Rows) -
         yield from (f"neighbors: {problem}" for problem in problems)
     if "pairs" in within:
         table = read_dataset(f"{folder}/pairs", ["id_a", "id_b", "score", "cosine"])
-        settings = datasets["pairs"].settings
-        ends = rows.places(table["id_a"]), rows.places(table["id_b"])
-        yield from (f"pairs: {each}" for each in pair_problems(table, *ends, edges, settings.get("min_score")))
+        first, second = rows.find(table["id_a"]), rows.find(table["id_b"])
+        min_score = datasets["pairs"].settings.get("min_score")
+        yield from (f"pairs: {problem}" for problem in pair_problems(table, first, second, edges, min_score))
     if "duplicates" in within:
         table = read_dataset(f"{folder}/duplicates")
-        yield from (f"duplicates: {each}" for each in duplicate_problems(table, rows.places, edges))
+        yield from (f"duplicates: {problem}" for problem in duplicate_problems(table, rows.find, edges))
     if "clusters/assignments" in datasets and "clusters/summary" in datasets:
         table = read_dataset(f"{folder}/clusters/assignments", ["id", "cluster", "strength", "is_noise"])
-        labels, problems = assignment_problems(table, rows.places(table["id"]) if len(table) else None, len(rows))
+        labels, problems = assignment_problems(table, rows.find(table["id"]) if len(table) else None, len(rows))
         yield from (f"clusters/assignments: {problem}" for problem in problems)
         if labels is not None:
             summary = read_dataset(f"{folder}/clusters/summary")
-            yield from (f"clusters/summary: {each}" for each in summary_problems(summary, labels, rows.places))
+            yield from (f"clusters/summary: {problem}" for problem in summary_problems(summary, labels, rows.find))
 
 
 def _corpora(datasets: dict[str, Manifest], name: str) -> tuple[Any, ...]:
     return datasets[name].corpora or () if name in datasets else ()
 
 
-def _read_edges(folder: str, manifest: Manifest, rows: _Rows) -> tuple[list[str], Edges]:
-    """Neighbours of all rows, part by part: a row's are in one part."""
+def _read_edges(folder: str, manifest: Manifest, rows: _RowIndex) -> tuple[list[str], Edges]:
+    """The problems of the neighbours, and the neighbours themselves; all neighbours of a row are in one part."""
     problems: list[str] = []
     pieces = []
     for part in manifest.parts:
         table = read_part(folder, part, ["id", "neighbor_id", "rank", "score"])
-        own, other = rows.places(table["id"]), rows.places(table["neighbor_id"])
-        scores = table["score"].to_numpy()
-        found = neighbor_problems(own, other, table["rank"].to_numpy(), scores, manifest.settings.get("top_k"))
+        own, neighbors = rows.find(table["id"]), rows.find(table["neighbor_id"])
+        ranks, scores = table["rank"].to_numpy(), table["score"].to_numpy()
+        found = neighbor_problems(own, neighbors, ranks, scores, manifest.settings.get("top_k"))
         problems += [f"{part.name}: {problem}" for problem in found]
-        pieces.append((own, other, scores))
+        pieces.append((own, neighbors, scores))
     return problems, Edges.join(pieces)

@@ -1,6 +1,7 @@
-"""Files that workers leave for each other, and for the next run if this one dies: each ends with a digest of itself.
+"""Intermediate files of a job: written by one step, read by later steps or by the next run if this one dies.
 
-They are not part of a result and no manifest lists them. One that is damaged counts as missing.
+They are not part of a result, and no manifest lists them. Each ends with a digest of its content; a damaged file is
+treated as missing.
 """
 
 import hashlib
@@ -16,7 +17,7 @@ _DIGEST_BYTES = hashlib.sha256().digest_size
 
 
 def store_checked(path: str, content: bytes) -> None:
-    """Stores bytes with their digest."""
+    """Stores bytes and their digest."""
 
     def write(file: BinaryIO) -> None:
         file.write(content)
@@ -26,7 +27,7 @@ def store_checked(path: str, content: bytes) -> None:
 
 
 def load_checked(path: str) -> bytes | None:
-    """What was stored; None if there is no such file, or if it is damaged."""
+    """The stored bytes; None if the file is missing or damaged."""
     found = read_bytes(path)
     if found is None or len(found) < _DIGEST_BYTES:
         return None
@@ -42,7 +43,7 @@ def store_arrays(path: str, arrays: dict[str, np.ndarray]) -> None:
 
 
 def load_arrays(path: str) -> dict[str, np.ndarray] | None:
-    """What was stored; None if there is no such file, or if it is damaged."""
+    """The stored arrays by name; None if the file is missing or damaged."""
     content = load_checked(path)
     if content is None:
         return None
@@ -51,16 +52,18 @@ def load_arrays(path: str) -> dict[str, np.ndarray] | None:
 
 
 def need_checked(path: str) -> bytes:
-    """What an earlier step of this run stored, which must be there."""
+    """The bytes that an earlier step of this run stored; it is an error if they are missing."""
     return _needed(load_checked(path), path)
 
 
 def need_arrays(path: str) -> dict[str, np.ndarray]:
-    """What an earlier step of this run stored, which must be there."""
+    """The arrays that an earlier step of this run stored; it is an error if they are missing."""
     return _needed(load_arrays(path), path)
 
 
 def _needed(found: Any, path: str) -> Any:
     if found is None:
-        raise JobError(f"{path} is missing or damaged since a step of this job wrote it: run the same command again")
+        raise JobError(
+            f"{path} is missing or damaged, although a step of this job wrote it: run the same command again"
+        )
     return found

@@ -1,4 +1,4 @@
-"""What the encoding step asks of the machines it runs on; light to import, so that `--help` answers at once."""
+"""The resource hints of the encoding step; fast to import, for `--help`."""
 
 import dataclasses
 import re
@@ -11,9 +11,9 @@ RAM_PATTERN = r"[1-9][0-9]*(\.[0-9]+)?(MB|GB|TB|MiB|GiB|TiB)"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class EncodeResources:
-    """Beam's resource hints for encoding, in the words of our flags; what is not asked for is left to the runner.
+    """Beam's resource hints for encoding, by the names of our flags. The runner decides what is not given.
 
-    One GPU per worker: a worker with a GPU runs one process, which holds one encoder (see docs/operating.md).
+    One GPU per worker: a worker with a GPU runs one process with one encoder (see docs/operating.md).
     """
 
     accelerator: str | None = None
@@ -23,20 +23,20 @@ class EncodeResources:
     def __post_init__(self) -> None:
         if self.accelerator is not None and not re.fullmatch(ACCELERATOR_PATTERN, self.accelerator):
             raise DataError(
-                "--accelerator is one GPU per worker, as type:nvidia-tesla-t4;count:1;install-nvidia-driver, "
+                "--accelerator is one GPU per worker, e.g. type:nvidia-tesla-t4;count:1;install-nvidia-driver, "
                 f"got {self.accelerator!r}"
             )
         if self.encode_ram is not None and not re.fullmatch(RAM_PATTERN, self.encode_ram):
-            raise DataError(f"--encode_ram is a size with its unit, as 16GB, got {self.encode_ram!r}")
+            raise DataError(f"--encode_ram is a size with a unit, e.g. 16GB, got {self.encode_ram!r}")
         if self.encode_cpus < 0:
-            raise DataError(f"--encode_cpus must be at least 1 (0: as the runner likes), got {self.encode_cpus}")
+            raise DataError(f"--encode_cpus must be at least 1 (0: the runner decides), got {self.encode_cpus}")
 
     @property
     def hints(self) -> dict[str, str]:
         """The arguments of Beam's `with_resource_hints`."""
-        asked = {
+        hints = {
             "accelerator": self.accelerator,
             "min_ram": self.encode_ram,
             "cpu_count": str(self.encode_cpus) if self.encode_cpus else None,
         }
-        return {name: value for name, value in asked.items() if value is not None}
+        return {name: value for name, value in hints.items() if value is not None}

@@ -1,4 +1,4 @@
-"""The sentence encoder for collections of rows, and so for Beam YAML.
+"""The sentence encoder for collections of rows, and for Beam YAML.
 
 In a YAML pipeline:
 
@@ -11,7 +11,7 @@ In a YAML pipeline:
 
 import dataclasses
 from collections.abc import Callable, Iterator
-from typing import Any, Optional, Sequence  # noqa: UP035  Beam's schemas know typing's
+from typing import Any, Optional, Sequence  # noqa: UP035  Beam's schemas need those of typing
 
 import apache_beam as beam
 import numpy as np
@@ -36,21 +36,21 @@ _ADDED = {_COLUMNS.embedding: Sequence[np.float32], _COLUMNS.n_tokens: np.int32,
 class EncodeRows(beam.PTransform):
     """Adds embedding, n_tokens and truncated to rows with a text field.
 
-    Input is rows with a schema; output is the same rows, other fields, timestamps and windows untouched, with a list
-    of float32, an int32 and a bool added. Order is not kept. A row that cannot be encoded (its text is null, or it is
-    rejected by the rule of transforms.encode.isolate_failures) fails the pipeline, unless error_handling names an
-    output for it. The encoder is loaded once per process and encodes one batch at a time.
+    Input is rows with a schema. Output is the same rows with three more fields: a list of float32, an int32 and a bool.
+    Other fields, timestamps and windows are unchanged; order is not kept. A row that cannot be encoded (its text is
+    null, or transforms.encode.isolate_failures rejects it) fails the pipeline, unless error_handling names an output
+    for such rows. The encoder is loaded once per process and encodes one batch at a time.
     Counters: encode/sentences, encode/rejected, encode/failed_calls.
 
     Args:
         model: default (all-MiniLM-L6-v2), a folder, a URI (gs://, s3://, file://) or a hub name.
         text_column: the field that holds the text.
         load_options: more arguments of SentenceEncoder.load: device, precision, max_tokens ...
-        prompt: put before each text.
+        prompt: a text put before each text.
         prompt_name: the name of one of the model's own prompts.
-        batch_rows: rows that are encoded together, at most; a bundle's last rows may be fewer.
-        error_handling: as in Beam's own YAML transforms, output names the collection of failed rows.
-        load: not for YAML; the seam for tests.
+        batch_rows: maximum number of rows that are encoded together.
+        error_handling: as in Beam's own YAML transforms, {output: name of the collection of failed rows}.
+        load: replaces SentenceEncoder.load in tests; not for YAML.
     """
 
     model: str = "default"
@@ -68,19 +68,19 @@ class EncodeRows(beam.PTransform):
         check_prompts({"prompt": self.prompt, "prompt_name": self.prompt_name})
         if self.batch_rows < 1:
             raise ModelError(f"batch_rows must be at least 1, got {self.batch_rows}")
-        wanted = self.error_handling
-        if wanted is not None and (wanted.keys() != {"output"} or wanted["output"] == "good"):
-            raise ModelError(f"error_handling must be {{output: a name other than good}}, got {wanted}")
+        handling = self.error_handling
+        if handling is not None and (handling.keys() != {"output"} or handling["output"] == "good"):
+            raise ModelError(f"error_handling must be {{output: a name other than good}}, got {handling}")
 
     def expand(self, rows: beam.PCollection[Any]) -> Any:
-        """Encodes; gives a dictionary, of `good` and the error output, if there is an error output."""
+        """Encodes; with error_handling, returns a dictionary of `good` and the error output."""
         fields = _check_fields(rows.element_type, self.text_column)
         row_type = RowTypeConstraint.from_fields([*fields, *_ADDED.items()])
         error_type = RowTypeConstraint.from_fields([("element", rows.element_type), ("msg", str), ("stack", str)])
         size = {"min_batch_size": self.batch_rows, "max_batch_size": self.batch_rows}
         batches = rows | "Stamp" >> beam.Map(_stamp) | "Gather" >> beam.BatchElements(**size)
-        # Rows leave from `process`: those that leave from `finish_bundle` are lost when a batched DoFn, such as
-        # WriteToParquet's, comes next (Beam 2.77).
+        # Rows are emitted by `process`: those that `finish_bundle` emits are lost if a batched DoFn, such as that of
+        # WriteToParquet, comes next (Beam 2.77).
         encode = beam.ParDo(_EncodeRowsFn(self, [name for name, _ in fields]))
         if self.error_handling is None:
             return batches | "Encode" >> encode.with_output_types(row_type)
@@ -96,8 +96,8 @@ def _check_fields(element_type: Any, text_column: str) -> list[tuple[str, Any]]:
         raise TextError(f"EncodeRows needs rows with a schema, got {element_type}") from error
     types = dict(fields)
     if types.get(text_column) not in (str, Optional[str], Any):  # noqa: UP045
-        found = f"is {types[text_column]}" if text_column in types else f"is not among {', '.join(types)}"
-        raise TextError(f"field {text_column!r} {found}, expected text: set text_column")
+        problem = f"is {types[text_column]}" if text_column in types else f"is not among {', '.join(types)}"
+        raise TextError(f"field {text_column!r} {problem}, expected text: set text_column")
     taken = [name for name in _ADDED if name in types]
     if taken:
         raise TextError(f"the rows already have a field {', '.join(taken)}: rename or drop it")

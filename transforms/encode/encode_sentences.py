@@ -21,7 +21,7 @@ from sbert_core.data.schema import FINGERPRINT_KEY, ID, REJECTED, TEXT, TOTALS_K
 from sbert_core.encoder.quantization import quantize
 from sbert_core.encoder.sentence_encoder import Encoded, SentenceEncoder
 from sbert_core.errors import JobError, ModelError, SbertBeamError
-from transforms.dataset.slices import has_task, task_of
+from transforms.dataset.slices import has_slice, slice_of
 from transforms.encode.encode_resources import EncodeResources
 from transforms.encode.isolate_failures import KNOWN_GOOD_TEXT, Failures, describe_error, encode_each, is_machine_fault
 
@@ -29,13 +29,13 @@ DEFAULT_COLUMNS = AddedColumns()
 NO_RESOURCES = EncodeResources()
 NOT_FINITE = "the vector is not finite"
 
-# The bundle threads of a process share an encoder: a GPU takes one caller at a time, and on CPU one call uses every
-# core. Reading and writing go on beside it.
+# The bundle threads of a process share an encoder: a GPU allows one caller at a time, and on CPU one call uses every
+# core. Other threads read and write meanwhile.
 ONE_AT_A_TIME = threading.Lock()
 
 
 class Encoder(Protocol):
-    """What this module needs of an encoder; tests bring their own."""
+    """The interface of an encoder in this module; tests have their own."""
 
     dim: int
     fingerprint: str
@@ -47,9 +47,9 @@ class Encoder(Protocol):
 
 
 def int8_ranges(dim: int) -> np.ndarray:
-    """The ranges (2, dim) that int8 columns are stored with: four standard deviations of a random unit vector."""
-    reach = np.full(dim, 4 / np.sqrt(dim), dtype=np.float32)
-    return np.stack([-reach, reach])
+    """The value ranges (2, dim) of int8 columns: four standard deviations of a random unit vector."""
+    limit = np.full(dim, 4 / np.sqrt(dim), dtype=np.float32)
+    return np.stack([-limit, limit])
 
 
 def encode_batch(
@@ -63,8 +63,8 @@ def encode_batch(
 ) -> tuple[pa.RecordBatch, dict[int, str]]:
     """Adds `embedding`, `n_tokens` and `truncated` to the rows that can be encoded; other columns are kept.
 
-    Returns those rows, and for each row that cannot be encoded the reason, by its position in `batch`. What counts as
-    the fault of a row, and what raises, is told in `transforms.encode.isolate_failures`.
+    Returns those rows, and the reason for each other row by its position in `batch`. The module
+    `transforms.encode.isolate_failures` defines what is the fault of a row, and what raises.
     """
     texts, reasons = _read_texts(batch.column(text_column))
     rows = [row for row in range(len(batch)) if row not in reasons]
@@ -72,7 +72,7 @@ def encode_batch(
 
     def encode(chosen: list[str]) -> tuple[Encoded, Failures]:
         found = encoder.encode(chosen, details=True, prompt=prompt, prompt_name=prompt_name)
-        with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is found below
+        with np.errstate(over="ignore", invalid="ignore"):  # checked below
             vectors = quantize(found.embeddings, stored, ranges)  # type: ignore[arg-type]
         failures = find_not_finite(found.embeddings)
         if stored == "float16":
@@ -83,20 +83,20 @@ def encode_batch(
         [texts[row] for row in rows], encode, lambda places: _locate(batch, [rows[place] for place in places])
     )
     reasons |= {rows[place]: reason for place, reason in failures.items()}
-    whole = found or _encode_nothing(encoder.dim, stored)
+    encoded = found or _encode_nothing(encoder.dim, stored)
     fields = columns.fields(encoder.dim, stored)
     added = [
-        pa.FixedSizeListArray.from_arrays(pa.array(whole.embeddings.reshape(-1)), type=fields[0].type),
-        pa.array(whole.n_tokens, fields[1].type),
-        pa.array(whole.truncated, fields[2].type),
+        pa.FixedSizeListArray.from_arrays(pa.array(encoded.embeddings.reshape(-1)), type=fields[0].type),
+        pa.array(encoded.n_tokens, fields[1].type),
+        pa.array(encoded.truncated, fields[2].type),
     ]
     kept = batch
     if reasons:
         kept = batch.filter(pa.array([row not in reasons for row in range(len(batch))]))
     totals = {
         "rows": len(kept),
-        "n_tokens": int(whole.n_tokens.sum()),
-        "truncated": int(whole.truncated.sum()),
+        "n_tokens": int(encoded.n_tokens.sum()),
+        "truncated": int(encoded.truncated.sum()),
         "rejected": len(reasons),
     }
     metadata = {
@@ -113,7 +113,7 @@ def find_not_finite(vectors: np.ndarray) -> Failures:
 
 
 def _read_texts(column: pa.Array) -> tuple[list[Any], Failures]:
-    """The texts of a column, and the rows that have none; neither Arrow nor Parquet checks that text is UTF-8."""
+    """The texts of a column, and the reasons for rows without one. Arrow and Parquet do not check UTF-8."""
     reasons = {int(row): "text is null" for row in np.flatnonzero(column.is_null())}
     try:
         return column.to_pylist(), reasons
@@ -129,13 +129,13 @@ def _read_texts(column: pa.Array) -> tuple[list[Any], Failures]:
 
 
 def _locate(batch: pa.RecordBatch, rows: Sequence[int]) -> str:
-    """Where rows of a batch come from."""
+    """Describes where rows of a batch come from."""
     first, last = min(rows), max(rows)
-    if not has_task(batch):
+    if not has_slice(batch):
         return f"row {first} of a batch" if first == last else f"rows {first} to {last} of a batch"
-    task = task_of(batch)
-    first, last = first + task.first_row, last + task.first_row
-    return f"{task.name} row {first}" if first == last else f"{task.name} rows {first} to {last}"
+    name, first_row = slice_of(batch).name, slice_of(batch).first_row
+    first, last = first + first_row, last + first_row
+    return f"{name} row {first}" if first == last else f"{name} rows {first} to {last}"
 
 
 def _encode_nothing(dim: int, stored: str) -> Encoded:
@@ -150,15 +150,16 @@ def load_encoder(
     prompt: str | None = None,
     prompt_name: str | None = None,
 ) -> Encoder:
-    """Loads an encoder and tries it on one text.
+    """Loads an encoder and tries it with the prompt on one text.
 
     A prompt that the model does not have, or weights that give no finite vectors, are then an error before any work,
-    and not a reason to reject every row.
+    and not a reason to reject every row. `SentenceEncoder.load` has encoded a text already: only the prompt is checked.
     """
     encoder: Encoder = load(model, **load_options)
+    texts = [] if isinstance(encoder, SentenceEncoder) else [KNOWN_GOOD_TEXT]
     try:
         with ONE_AT_A_TIME:
-            found = encoder.encode([KNOWN_GOOD_TEXT], details=True, prompt=prompt, prompt_name=prompt_name)
+            found = encoder.encode(texts, details=True, prompt=prompt, prompt_name=prompt_name)
     except SbertBeamError:
         raise
     except Exception as error:
@@ -176,17 +177,17 @@ class EncodeSentences(beam.PTransform):
     """Adds `embedding`, `n_tokens` and `truncated` to batches of sentences.
 
     Input is `pa.RecordBatch` with a text column; output is a dictionary of two collections of `pa.RecordBatch`:
-    `encoded`, and `rejected` for the rows that have no vector (file "" and the row in its batch, where batches are
-    not those of ReadSentences). Row order inside a batch is kept, order of batches is not. The encoder is loaded once
-    per worker process and encodes one batch at a time. `resources` are hints on this step alone; a worker that has no
-    GPU although one was asked for fails.
+    `encoded`, and `rejected` for the rows without a vector (for batches that are not from ReadSentences the file is ""
+    and the row is the position in the batch). Row order inside a batch is kept, order of batches is not. The encoder is
+    loaded once per worker process and encodes one batch at a time. `resources` are hints on this step alone; a worker
+    without the GPU of `resources` fails.
     Counters: `encode/sentences`, `encode/tokens`, `encode/truncated`, `encode/rejected`, `encode/failed_calls` (of the
-    encoder, for whatever reason); distribution: `encode/batch_latency_ms`.
+    encoder, for any reason); distribution: `encode/batch_latency_ms`.
     """
 
     model: str = "default"
     text_column: str = TEXT
-    id_column: str = ID  # told of rejected rows
+    id_column: str = ID  # copied to the rejected rows
     prompt: str | None = None
     prompt_name: str | None = None
     columns: AddedColumns = DEFAULT_COLUMNS
@@ -194,7 +195,7 @@ class EncodeSentences(beam.PTransform):
     workers: int = 1  # processes on a worker's machine: they share its cores
     resources: EncodeResources = NO_RESOURCES
     load_options: dict[str, Any] = dataclasses.field(default_factory=dict)
-    load: Callable[..., Any] = SentenceEncoder.load  # gives an Encoder; the seam for tests
+    load: Callable[..., Any] = SentenceEncoder.load  # returns an Encoder; the seam for tests
 
     def __post_init__(self) -> None:
         super().__init__()
@@ -202,9 +203,9 @@ class EncodeSentences(beam.PTransform):
         self._shared = Shared()
 
     def acquire(self) -> Encoder:
-        """Loads the encoder, or returns it if this process has it and somebody still holds it.
+        """Loads the encoder with `load_encoder`, or returns the one that this process already has.
 
-        It is tried on one text: see `load_encoder`.
+        A process has it as long as it is referenced.
         """
 
         def load() -> Encoder:
@@ -215,12 +216,12 @@ class EncodeSentences(beam.PTransform):
 
     @property
     def settings(self) -> dict[str, Any]:
-        """What, besides the encoder and the text, decides the result."""
+        """The settings that change the result, besides the encoder."""
         names = ("text_column", "prompt", "prompt_name", "stored")
         return {name: getattr(self, name) for name in names} | dataclasses.asdict(self.columns)
 
     def expand(self, batches: beam.PCollection[pa.RecordBatch]) -> Any:
-        """Encodes in one step, which runs where the batch was read unless it asks for other machines."""
+        """Encodes in one step, on the worker that read the batch unless `resources` ask for another machine."""
         encode = beam.ParDo(_EncodeFn(self)).with_resource_hints(**self.resources.hints)
         outputs = batches | "Encode" >> encode.with_outputs("rejected", main="encoded")
         return {"encoded": outputs.encoded, "rejected": outputs.rejected}
@@ -241,8 +242,8 @@ class _EncodeFn(beam.DoFn):
         accelerator = self._transform.resources.accelerator
         if accelerator and not torch.cuda.is_available():
             raise ModelError(
-                f"torch finds no GPU on this worker, though --accelerator asks for {accelerator}: check that the "
-                "runner honours it and installs the driver, and that torch is a CUDA build"
+                f"torch finds no GPU on this worker, although --accelerator is {accelerator}: check that the runner "
+                "supports it and installs the driver, and that torch is a CUDA build"
             )
         torch.set_num_threads(share_of_cores(self._transform.workers))
         self._encoder = self._transform.acquire()
@@ -265,9 +266,9 @@ def _arguments(transform: EncodeSentences) -> dict[str, Any]:
 
 
 def rejected_batch(batch: pa.RecordBatch, reasons: dict[int, str], id_column: str = ID) -> pa.RecordBatch:
-    """The rows of a batch that have no vector: file, row, id and why."""
+    """The rows of a batch without a vector: file, row, id and reason."""
     rows = sorted(reasons)
-    name, first_row = (task_of(batch).name, task_of(batch).first_row) if has_task(batch) else ("", 0)
+    name, first_row = (slice_of(batch).name, slice_of(batch).first_row) if has_slice(batch) else ("", 0)
     ids = pa.nulls(len(rows), pa.string())
     if id_column in batch.schema.names:
         ids = ids_as_text(batch.column(id_column).take(pa.array(rows)))

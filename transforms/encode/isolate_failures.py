@@ -1,4 +1,4 @@
-"""Finds the texts that an encoder cannot encode, and tells them from an encoder that is broken.
+"""Finds the texts that an encoder cannot encode, and distinguishes them from faults of the encoder or the machine.
 
 Engines retry a failed bundle, but a row that was rejected by mistake is lost. So a text is rejected only if
 
@@ -6,10 +6,10 @@ Engines retry a failed bundle, but a row that was rejected by mistake is lost. S
    succeeds again; and
 2. another text of its batch succeeds, or the batch has no other distinct text.
 
-To fail is to raise, or to get a vector that is not finite. Anything else fails the bundle: a fault of the machine (out
-of memory, a GPU error, a failed read) at once, a known-good text that fails (`JobError`), and a batch of two or more
-distinct texts that all fail although the known-good text succeeds (`ModelError`). A text that succeeds when it is tried
-alone again is encoded. With b bad texts among n the encoder is called O(b log n) times.
+A text fails if the encoder raises, or if its vector is not finite. Everything else fails the bundle: a fault of the
+machine (out of memory, a GPU error, a failed read) at once, a known-good text that fails (`JobError`), and a batch of
+two or more distinct texts that all fail although the known-good text succeeds (`ModelError`). A text that succeeds at
+the second try is encoded. With b bad texts among n the encoder is called O(b log n) times.
 """
 
 import re
@@ -23,18 +23,18 @@ from sbert_core.encoder.sentence_encoder import Encoded
 from sbert_core.errors import JobError, ModelError, SbertBeamError, TextError
 
 KNOWN_GOOD_TEXT = "a text"
-REASON_CHARACTERS = 300
+MAX_REASON_CHARACTERS = 300
 
-# Torch reports many faults of a machine as a plain RuntimeError: its text is all there is to know them by.
+# Torch reports many faults of a machine as a plain RuntimeError, which only its message identifies.
 _MACHINE_MESSAGE = re.compile(
     r"\b(CUDA|HIP|XPU|MPS|cuDNN) (driver |backend )?error|\b(CUDNN|CUBLAS|CUSPARSE|CUSOLVER)_STATUS|no CUDA GPUs"
     r"|out of memory|can't allocate memory|not enough memory",
     re.IGNORECASE,
 )
 _MACHINE_TYPES: tuple[type[BaseException], ...] = (MemoryError, OSError, torch.OutOfMemoryError)
-if hasattr(torch, "AcceleratorError"):  # since torch 2.8; before, GPU errors are told by their message
+if hasattr(torch, "AcceleratorError"):  # since torch 2.8; before, the message identifies GPU errors
     _MACHINE_TYPES += (torch.AcceleratorError,)
-_IF_AGAIN = "If it happens again, use a machine with more memory, or another --device"
+_ADVICE = "If it happens again, use a machine with more memory, or another --device"
 _ADDRESS = re.compile(r"\b0x[0-9a-fA-F]{4,}")
 _FOLDERS = re.compile(r"(?<![\w:/.])(?:/[^\s/:;,'\"()<>]+)+/(?=[^\s/])|\b[A-Za-z]:\\(?:[^\s\\:;,'\"()<>]+\\)*")
 _FAILED_CALLS = Metrics.counter("encode", "failed_calls")
@@ -47,10 +47,10 @@ def encode_each(
     encode: Callable[[list[str]], tuple[Encoded, Failures]],
     locate: Callable[[Sequence[int]], str],
 ) -> tuple[Encoded | None, Failures]:
-    """Encodes the texts that can be encoded, in their order, and gives the reason for each of the others.
+    """Encodes the texts that can be encoded, in their order; returns the reason for each of the others.
 
-    `encode` encodes texts together: it raises, or says which vectors are not valid. `locate` says where the texts at
-    some positions come from. If no text can be encoded, there is nothing encoded (None).
+    `encode` encodes texts together; it raises, or returns which vectors are not valid. `locate` describes where the
+    texts at some positions come from. If no text can be encoded, the first result is None.
     """
     rows: dict[str, list[int]] = {}
     for row, text in enumerate(texts):
@@ -62,7 +62,7 @@ def encode_each(
 
 
 class _Search:
-    """Encodes distinct texts, and halves those that fail until each of them failed alone."""
+    """Encodes distinct texts; a list of texts that fails is halved until each bad text has failed alone."""
 
     def __init__(
         self,
@@ -73,29 +73,30 @@ class _Search:
         self._texts = texts
         self._encode = encode
         self._locate = locate
-        self._parts: list[tuple[list[str], Encoded]] = []  # texts that have vectors, and these
+        self._parts: list[tuple[list[str], Encoded]] = []  # encoded texts and their vectors
 
     def run(self) -> dict[str, str]:
-        """The reason of each text that is to be rejected."""
+        """The texts to reject, with the reasons."""
         suspects = dict(self._find(self._texts)) if self._texts else {}
         if len(suspects) == len(self._texts) > 1:
             raise self._no_text_succeeds(next(iter(suspects.values())))
         return {text: reason for text in suspects for reason in self._fail_alone(text)}
 
     def join(self, texts: Sequence[str]) -> Encoded | None:
-        """What was encoded, for `texts`."""
+        """The encoded vectors of `texts`, in their order."""
         if not self._parts:
             return None
-        (known, first), *others = self._parts
-        if not others and len(known) == len(texts):  # all are distinct, and encoded in one call
+        (first_texts, first), *others = self._parts
+        if not others and len(first_texts) == len(texts):  # all are distinct, and encoded in one call
             return first
-        place = {text: row for row, text in enumerate(text for known, _ in self._parts for text in known)}
-        order = np.array([place[text] for text in texts], np.int64)
+        encoded_texts = [text for part_texts, _ in self._parts for text in part_texts]
+        positions = {text: position for position, text in enumerate(encoded_texts)}
+        order = np.array([positions[text] for text in texts], np.int64)
         names = ("embeddings", "n_tokens", "truncated")
         return Encoded(*(np.concatenate([getattr(part, name) for _, part in self._parts])[order] for name in names))
 
     def _find(self, texts: list[str]) -> Iterator[tuple[str, str]]:
-        """The texts that failed alone once."""
+        """The texts that failed alone once, with the reasons."""
         if len(texts) == 1:
             yield from ((texts[0], reason) for reason in self._fail_alone(texts[0]))
             return
@@ -104,7 +105,7 @@ class _Search:
             middle = len(texts) // 2
             yield from self._find(texts[:middle])
             yield from self._find(texts[middle:])
-        elif len(failures) == len(self._texts):  # the answer is known for each, so no need to try them one by one
+        elif len(failures) == len(self._texts):  # none succeeded, so there is no need to try each alone
             self._check_encoder(texts, failures[0])
             raise self._no_text_succeeds(failures[0])
         else:
@@ -112,14 +113,14 @@ class _Search:
                 yield from self._find([texts[row]])
 
     def _fail_alone(self, text: str) -> Iterator[str]:
-        """The reason, if a text fails alone while the encoder is not broken."""
+        """The reason, if a text fails alone and the known-good text succeeds."""
         failures, _ = self._try([text])
         if failures:
             self._check_encoder([text], failures[0])
             yield failures[0]
 
     def _try(self, texts: list[str]) -> tuple[Failures, bool]:
-        """Encodes texts together and keeps the valid vectors; which texts failed, and whether because it raised."""
+        """Encodes texts together and keeps the valid vectors; returns the failures, and whether the encoder raised."""
         try:
             encoded, failures = self._encode(texts)
         except Exception as error:
@@ -129,7 +130,7 @@ class _Search:
                 raise type(error)(f"{error} (at {self._locate(texts)})") from error
             if is_machine_fault(error):
                 where = self._locate(texts)
-                raise JobError(f"the machine failed, not a text, at {where}: {reason}. {_IF_AGAIN}") from error
+                raise JobError(f"the machine failed, not a text, at {where}: {reason}. {_ADVICE}") from error
             return dict.fromkeys(range(len(texts)), reason), True
         if not failures:
             self._parts.append((texts, encoded))
@@ -142,7 +143,7 @@ class _Search:
         return failures, False
 
     def _check_encoder(self, texts: list[str], reason: str) -> None:
-        """Fails the bundle if a known-good text fails too."""
+        """Fails the bundle if the known-good text fails too."""
         cause: Exception | None = None
         try:
             _, failures = self._encode([KNOWN_GOOD_TEXT])
@@ -151,7 +152,7 @@ class _Search:
         if failures:
             raise JobError(
                 f"the encoder of this worker is broken: it failed at {self._locate(texts)} ({reason}), "
-                f"and then on a known-good text ({failures[0]}). {_IF_AGAIN}"
+                f"and then on a known-good text ({failures[0]}). {_ADVICE}"
             ) from cause
 
     def _no_text_succeeds(self, reason: str) -> ModelError:
@@ -162,18 +163,20 @@ class _Search:
 
 
 def is_machine_fault(error: BaseException) -> bool:
-    """Whether an error, or one that led to it, is of the machine and so never of a text."""
-    seen: BaseException | None = error
-    while seen is not None:
-        if isinstance(seen, _MACHINE_TYPES) or (isinstance(seen, RuntimeError) and _MACHINE_MESSAGE.search(str(seen))):
+    """Whether an error, or one of its causes, is a fault of the machine and so never of a text."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, _MACHINE_TYPES):
             return True
-        seen = seen.__cause__ or seen.__context__
+        if isinstance(cause, RuntimeError) and _MACHINE_MESSAGE.search(str(cause)):
+            return True
+        cause = cause.__cause__ or cause.__context__
     return False
 
 
 def describe_error(error: BaseException) -> str:
     """An error in one short line that is the same in every run: no memory addresses, no folders of a machine."""
-    message = _FOLDERS.sub("", _ADDRESS.sub("0x...", str(error)[: 10 * REASON_CHARACTERS]))
+    message = _FOLDERS.sub("", _ADDRESS.sub("0x...", str(error)[: 10 * MAX_REASON_CHARACTERS]))
     printable = "".join(sign if sign.isprintable() else " " for sign in message)
     line = " ".join(f"{type(error).__name__}: {printable}".split()).removesuffix(":")
-    return line if len(line) <= REASON_CHARACTERS else line[: REASON_CHARACTERS - 3] + "..."
+    return line if len(line) <= MAX_REASON_CHARACTERS else line[: MAX_REASON_CHARACTERS - 3] + "..."

@@ -10,7 +10,8 @@ import torch
 from apache_beam.ml.inference.base import ModelHandler, PredictionResult, RunInference
 from apache_beam.ml.transforms.base import EmbeddingsManager, _TextEmbeddingHandler
 
-from sbert_core.encoder.sentence_encoder import Precision, SentenceEncoder
+from sbert_core.encoder.device import Precision
+from sbert_core.encoder.sentence_encoder import SentenceEncoder
 from sbert_core.errors import ModelError
 from transforms.encode.encode_sentences import NOT_FINITE, ONE_AT_A_TIME, Encoder, find_not_finite
 
@@ -19,20 +20,21 @@ class SentenceEncoderHandler(ModelHandler[str, PredictionResult, Encoder]):
     """Lets `RunInference` encode a collection of `str`, in batch or streaming.
 
     Output is a `PredictionResult` for each text: `inference` is its vector, float32 (dim,). Order and timestamps are
-    not kept: use Beam's `KeyedModelHandler` to know which is which, and its `with_preprocess_fn` to take a text out
-    of a row. The encoder is loaded once per process. What is not a `str` is a `TextError`, a vector that is not finite
-    a `ModelError`; with `RunInference.with_exception_handling` the whole batch that holds it is set aside.
+    not kept: use Beam's `KeyedModelHandler` to match vectors with texts, and its `with_preprocess_fn` to select the
+    text of a row. The encoder is loaded once per process. An element that is not a `str` is a `TextError`, a vector
+    that is not finite a `ModelError`; with `RunInference.with_exception_handling` its whole batch goes to the failed
+    output.
 
     Args:
-        model: see `SentenceEncoder.load`. Beam's automatic model refresh replaces it.
+        model: see `SentenceEncoder.load`. Beam's automatic model refresh can replace it.
         load_options: more arguments of `SentenceEncoder.load`: device, precision, max_tokens ...
-        prompt: put before each text.
+        prompt: a text put before each text.
         prompt_name: the name of one of the model's own prompts. `RunInference`'s `inference_args` override both.
-        threads: torch's threads in each process; None leaves them as they are.
-        min_batch_size: texts per batch to begin with; the last of a bundle may be smaller.
-        max_batch_size: texts per batch at most.
-        max_batch_duration_secs: gathers batches across bundles for so long; for streaming.
-        load: stands in for `SentenceEncoder.load`; the seam for tests.
+        threads: torch's threads in each process; None does not change them.
+        min_batch_size: minimum texts per batch; the last batch of a bundle may be smaller.
+        max_batch_size: maximum texts per batch.
+        max_batch_duration_secs: maximum time to collect a batch across bundles; for streaming.
+        load: replaces `SentenceEncoder.load` in tests.
     """
 
     def __init__(
@@ -58,7 +60,7 @@ class SentenceEncoderHandler(ModelHandler[str, PredictionResult, Encoder]):
         super().__init__(**sizes, max_batch_duration_secs=max_batch_duration_secs)
         self._model = model
         self._threads = threads
-        self._load = load  # None and not the default itself: MLTransform's JSON loses bound methods
+        self._load = load  # None rather than SentenceEncoder.load: the JSON of MLTransform loses bound methods
 
     def load_model(self) -> Any:
         """Loads the encoder; called by RunInference, once per process."""
@@ -80,11 +82,11 @@ class SentenceEncoderHandler(ModelHandler[str, PredictionResult, Encoder]):
         return vectors
 
     def validate_inference_args(self, inference_args: dict[str, Any] | None) -> None:
-        """Refuses arguments other than the prompts, before the pipeline runs."""
+        """Raises a ModelError for arguments other than the prompts, before the pipeline runs."""
         check_prompts(inference_args or {})
 
     def update_model_path(self, model_path: str | None = None) -> None:
-        """Takes the model that Beam's automatic model refresh found."""
+        """Sets the model that Beam's automatic model refresh found."""
         self._model = model_path or self._model
 
     def get_num_bytes(self, batch: Sequence[str]) -> int:
@@ -92,7 +94,7 @@ class SentenceEncoderHandler(ModelHandler[str, PredictionResult, Encoder]):
         return sum(len(text.encode("utf-8", "surrogatepass")) for text in batch)
 
     def get_metrics_namespace(self) -> str:
-        """Where RunInference counts."""
+        """The namespace of the counters of RunInference."""
         return "BeamML_SentenceEncoder"
 
     def __repr__(self) -> str:
@@ -100,7 +102,7 @@ class SentenceEncoderHandler(ModelHandler[str, PredictionResult, Encoder]):
 
 
 class _VectorsHandler(SentenceEncoderHandler):
-    """Gives bare vectors, which is what MLTransform puts into a column."""
+    """Returns vectors without the texts, for the columns of MLTransform."""
 
     def run_inference(self, batch: Sequence[str], model: Encoder, inference_args: dict[str, Any] | None = None) -> Any:
         return self._encode(batch, model, inference_args)
@@ -109,9 +111,9 @@ class _VectorsHandler(SentenceEncoderHandler):
 class SentenceEmbeddings(EmbeddingsManager):
     """Lets `MLTransform` encode text columns of dictionaries or rows.
 
-    MLTransform puts the vector, a list of float, in place of the text, and does so in its input: copy a column first
-    to keep its text. It checks that a column is text in the first row of a batch only; our encoder checks the others.
-    The arguments are those of `SentenceEncoderHandler`, and `columns`: the columns to encode.
+    MLTransform replaces the text by the vector, a list of float, and changes its input: copy a column first to keep its
+    text. It checks only in the first row of a batch that a column is text; our encoder checks the others.
+    Arguments are `columns`, the columns to encode, and those of `SentenceEncoderHandler`.
     """
 
     def __init__(self, *, columns: Sequence[str], **handler_options: Any) -> None:
@@ -125,12 +127,12 @@ class SentenceEmbeddings(EmbeddingsManager):
         return self._handler
 
     def get_ptransform_for_processing(self, **kwargs: Any) -> beam.PTransform:
-        """What MLTransform applies; wrapped as Beam's own text embeddings are."""
+        """The transform that MLTransform applies; wrapped like Beam's own text embeddings."""
         return RunInference(model_handler=_TextEmbeddingHandler(self))
 
 
 def check_loading(model: str, load_options: Mapping[str, Any], load: Callable[..., Any] | None = None) -> None:
-    """Refuses a model or load options that cannot be right, without loading anything."""
+    """Raises a ModelError for a model or load options of the wrong form; loads nothing."""
     if not isinstance(model, str) or not model:
         raise ModelError(f"model must be 'default', a folder, a URI or a hub name, got {model!r}")
     try:
@@ -142,7 +144,7 @@ def check_loading(model: str, load_options: Mapping[str, Any], load: Callable[..
 
 
 def check_prompts(prompts: Mapping[str, Any]) -> None:
-    """Refuses anything but a prompt or the name of one."""
+    """Raises a ModelError for anything but a prompt or the name of one."""
     if unknown := prompts.keys() - {"prompt", "prompt_name"}:
         raise ModelError(f"inference_args may hold prompt or prompt_name, not {', '.join(sorted(unknown))}")
     if None not in (prompts.get("prompt"), prompts.get("prompt_name")):

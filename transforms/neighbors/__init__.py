@@ -1,1 +1,1 @@
-"""Neighbours, paraphrases, duplicates and search, distributed over blocks of a corpus."""
+"""Neighbours, paraphrases, duplicates and search, distributed over the blocks of a corpus."""

@@ -1,106 +1,134 @@
-"""How many neighbours a search that does not look everywhere has missed, measured on a sample of rows."""
+"""Measures on a sample of rows how many neighbours an approximate search has missed."""
 
 import dataclasses
-from typing import Any
+from collections.abc import Iterable
+from typing import Any, TypedDict
 
 import apache_beam as beam
 import numpy as np
 import torch
 
-from sbert_core.neighbors.cells import recall_interval, sample_of
+from sbert_core.neighbors.candidates import EMPTY, merge_candidates, ordinals_of, scores_of
 from sbert_core.neighbors.cosine import Block, compare
-from sbert_core.neighbors.topk import EMPTY, TopK, ranks_of, scores_of
-from transforms.dataset.corpus import ranks_of_block
-from transforms.neighbors.exact import BestFn, Found, Plan, cached_block
+from sbert_core.neighbors.recall import recall_interval
+from sbert_core.neighbors.topk import TopK
+from sbert_core.sampling import is_sampled
+from transforms.dataset.corpus import ordinals_of_block
+from transforms.neighbors.block_cache import block_cache
+from transforms.neighbors.mining_plan import BlockNeighbors, MiningPlan
+from transforms.neighbors.row_candidates import RowCandidates
+from transforms.neighbors.sampled_rows import SampledRows, join_samples, sample_block
+
+SAMPLE_SEED = 1  # another sample than the one that cells are learned from
+
+
+class RecallAudit(TypedDict):
+    """What the audit measured, as it is written to manifests."""
+
+    rows: int  # audited
+    min_score: float
+    neighbors: int  # true neighbours of the audited rows
+    found: int  # of these
+    recall: float | None  # None if there are no neighbours
+    interval_95: list[float]
 
 
 @dataclasses.dataclass(kw_only=True, eq=False)
 class AuditNeighbors(beam.PTransform):
-    """Compares what was found for about `rows` random rows with the exact answer.
+    """Compares the neighbours found for about `rows` random rows with the exact result.
 
-    Input is a dictionary: `plan`, `blocks` (their numbers) and `found`. Output is one dictionary: the share of
-    neighbours that score at least `min_score` and were found, and its 95 % interval. The sample is chosen by id, so
-    it is the same in every run.
+    Input is the `BlockNeighbors` of all blocks, output one `RecallAudit`: the share of neighbours with a score of at
+    least `min_score` that were found, and its 95 % interval. The sample depends on ids only: it is the same in every
+    run.
     """
 
+    plan: beam.PCollection[MiningPlan]  # one
+    blocks: beam.PCollection[int]  # the numbers of all blocks
     rows: int = 1000
     min_score: float = 0.75
 
     def __post_init__(self) -> None:
         super().__init__()
 
-    def expand(self, mined: Any) -> beam.PCollection[dict[str, Any]]:
-        """Searches every block for the sample, and sets the outcome beside what was found."""
-        plan = beam.pvalue.AsSingleton(mined["plan"])
-        sample = mined["blocks"] | "Sample" >> beam.Map(_audited_rows, plan, self.rows)
+    def expand(self, neighbors: beam.PCollection[BlockNeighbors]) -> beam.PCollection[dict[str, Any]]:
+        """Searches every block for the sampled rows, and compares the result with what was found."""
+        plan = beam.pvalue.AsSingleton(self.plan)
+        sample = beam.pvalue.AsList(self.blocks | "Sample" >> beam.Map(sample_block, plan, self.rows, SAMPLE_SEED))
         exact = (
-            mined["blocks"]
-            | "Search" >> beam.Map(_search_sample, plan, beam.pvalue.AsList(sample))
-            | "Exact" >> beam.CombineGlobally(BestFn()).without_defaults()
+            self.blocks
+            | "Search" >> beam.Map(_search_block, plan, sample)
+            | "Exact" >> beam.CombineGlobally(_MergeCandidatesFn()).without_defaults()
         )
         return (
-            mined["found"]
-            | "Claimed" >> beam.Map(_claimed, plan, self.rows)
-            | "AllClaimed" >> beam.combiners.ToList()
-            | "Recall"
-            >> beam.Map(_measure_recall, beam.pvalue.AsList(sample), beam.pvalue.AsList(exact), self.min_score)
+            neighbors
+            | "FoundOfSample" >> beam.Map(_found_of_sample, plan, self.rows)
+            | "AllFound" >> beam.combiners.ToList()
+            | "Recall" >> beam.Map(measure_recall, sample, beam.pvalue.AsList(exact), self.min_score)
         )
 
 
-def _audited_rows(number: int, plan: Plan, wanted: int) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
-    """The rows of a block that the audit looks up: ranks, vectors and groups."""
+def _search_block(number: int, plan: MiningPlan, sample: list[SampledRows]) -> np.ndarray:
+    """The exact candidates (n, k) of the sampled rows, ordered by ordinal, in one block."""
+    block = block_cache().get(plan.corpora[0], number, plan.group_column).block
+    rows = join_samples(sample)
+    sampled = Block(torch.from_numpy(rows.vectors), rows.ordinals, rows.groups)
+    topk = TopK(len(sampled), plan.k + 1, plan.min_score)  # one more: a row finds itself
+    compare(sampled, block, topk, same_group=plan.same_group)
+    candidates = topk.candidates()
+    candidates[ordinals_of(candidates) == sampled.ordinals[:, None]] = EMPTY
+    return np.sort(candidates, axis=1)[:, ::-1][:, : plan.k]
+
+
+class _MergeCandidatesFn(beam.CombineFn):
+    """Merges candidates (n, k) that were found for the same rows in several blocks."""
+
+    def create_accumulator(self) -> np.ndarray | None:
+        return None
+
+    def add_input(self, accumulator: np.ndarray | None, candidates: np.ndarray) -> np.ndarray:
+        return candidates if accumulator is None else merge_candidates([accumulator, candidates], candidates.shape[1])
+
+    def merge_accumulators(self, accumulators: Iterable[np.ndarray | None]) -> np.ndarray | None:
+        parts = [accumulator for accumulator in accumulators if accumulator is not None]
+        return merge_candidates(parts, parts[0].shape[1]) if parts else None
+
+    def extract_output(self, accumulator: np.ndarray) -> np.ndarray:
+        return accumulator
+
+
+def _found_of_sample(found: BlockNeighbors, plan: MiningPlan, sample_size: int) -> RowCandidates:
+    """The candidates found for the sampled rows of a block, by ordinal."""
     corpus = plan.corpora[0]
-    block, _ = cached_block(corpus, number, plan.group_column)
-    chosen = sample_of(block.ranks, corpus.rows, wanted, seed=1)
-    groups = None if block.groups is None else block.groups[chosen]
-    return block.ranks[chosen], block.vectors.numpy()[chosen], groups
+    ordinals = ordinals_of_block(corpus, corpus.blocks[found.block])
+    chosen = is_sampled(ordinals, corpus.rows, sample_size, SAMPLE_SEED)
+    return RowCandidates(ordinals[chosen], found.candidates[chosen])
 
 
-def _search_sample(number: int, plan: Plan, sample: list[tuple[np.ndarray, np.ndarray, Any]]) -> np.ndarray:
-    """The exact best of the audited rows (in the order of their ranks) in one block."""
-    corpus = plan.corpora[0]
-    block, _ = cached_block(corpus, number, plan.group_column)
-    ranks = np.concatenate([part[0] for part in sample])
-    order = np.argsort(ranks)
-    groups = np.concatenate([part[2] for part in sample])[order] if plan.group_column else None
-    asked = Block(torch.from_numpy(np.concatenate([part[1] for part in sample])[order]), ranks[order], groups)
-    best = TopK(len(asked), plan.k + 1, plan.min_score)  # one more: a row finds itself
-    same_group = None if plan.pairing == "all" else plan.pairing == "within"
-    compare(asked, block, best, same_group=same_group)
-    result = best.best()
-    result[ranks_of(result) == asked.ranks[:, None]] = EMPTY
-    return np.sort(result, axis=1)[:, ::-1][:, : plan.k]
+def measure_recall(
+    found: list[RowCandidates], sample: list[SampledRows], exact: list[np.ndarray], min_score: float
+) -> RecallAudit:
+    """The share of true neighbours with a score of at least `min_score` that were found.
 
-
-def _claimed(found: Found, plan: Plan, wanted: int) -> tuple[np.ndarray, np.ndarray]:
-    """What was found for the audited rows of a block: ranks and candidates."""
-    corpus = plan.corpora[0]
-    ranks = ranks_of_block(corpus, corpus.blocks[found.block])
-    chosen = sample_of(ranks, corpus.rows, wanted, seed=1)
-    return ranks[chosen], found.best[chosen]
-
-
-def _measure_recall(
-    claimed: list[tuple[np.ndarray, np.ndarray]],
-    sample: list[tuple[np.ndarray, np.ndarray, Any]],
-    exact: list[np.ndarray],
-    score: float,
-) -> dict[str, Any]:
-    """The share of true neighbours of at least `score` that were found, over all audited rows."""
-    claims = {rank: best for ranks, bests in claimed for rank, best in zip(ranks.tolist(), bests, strict=True)}
-    asked = sorted(rank for part in sample for rank in part[0].tolist())
-    found = total = 0
-    for rank, truth in zip(asked, exact[0] if asked else (), strict=True):
-        true = ranks_of(truth[(truth != EMPTY) & (scores_of(truth) >= score)])
-        claim = claims[rank]
-        found += int(np.isin(true, ranks_of(claim[claim != EMPTY])).sum())
-        total += len(true)
-    low, high = recall_interval(found, total)
-    return {
-        "rows": len(asked),
-        "min_score": score,
-        "neighbors": total,
-        "found": found,
-        "recall": found / total if total else None,
-        "interval_95": [low, high],
+    `exact` holds one array of the true candidates (n, k) of the sampled rows, ordered by ordinal; none if there are no
+    blocks.
+    """
+    found_by_ordinal = {
+        ordinal: candidates
+        for part in found
+        for ordinal, candidates in zip(part.rows.tolist(), part.candidates, strict=True)
     }
+    sampled = sorted(ordinal for part in sample for ordinal in part.ordinals.tolist())
+    n_found = n_true = 0
+    for ordinal, true in zip(sampled, exact[0] if sampled else (), strict=True):
+        true_ordinals = ordinals_of(true[(true != EMPTY) & (scores_of(true) >= min_score)])
+        own = found_by_ordinal[ordinal]
+        n_found += int(np.isin(true_ordinals, ordinals_of(own[own != EMPTY])).sum())
+        n_true += len(true_ordinals)
+    return RecallAudit(
+        rows=len(sampled),
+        min_score=min_score,
+        neighbors=n_true,
+        found=n_found,
+        recall=n_found / n_true if n_true else None,
+        interval_95=list(recall_interval(n_found, n_true)),
+    )

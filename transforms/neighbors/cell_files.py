@@ -1,81 +1,47 @@
-"""Rows of a corpus in files where those of a cell are together, and the turns in which cells are compared."""
+"""Work files with the rows of a block, ordered by cell, so that a task reads its cells in one piece.
+
+A file holds: the number of cells (int64), the place of the first record of each cell and of the end (int64), and one
+record per row and cell.
+"""
 
 import itertools
-import math
 from collections.abc import Iterator
-from typing import BinaryIO, NamedTuple
+from typing import BinaryIO
 
 import numpy as np
 import torch
 
-from sbert_core.neighbors.cells import cells_for
 from sbert_core.neighbors.cosine import Block
 from transforms.dataset.files import open_file, store
-from transforms.neighbors.exact import Plan
+from transforms.neighbors.cell_tasks import CellTask
+from transforms.neighbors.mining_plan import MiningPlan
 
-CELLS_PER_TURN = 16
-CROWDED = 32  # times the rows that a cell should have: one with more is cut
-MIN_CROWDED = 16_384  # rows: a cell with fewer never is
-_WRITTEN_ROWS = 1024  # at once
-
-
-class Turn(NamedTuple):
-    """A range of cells; or of a single one that is crowded the rows of one part, by rank."""
-
-    low: int
-    high: int
-    part: int = 0
-    parts: int = 1
-
-    @property
-    def name(self) -> str:
-        """What the file of its outcome is called."""
-        whole = f"turn-{self.low:06d}-{self.high:06d}"
-        return whole if self.parts == 1 else f"{whole}-{self.part:06d}-of-{self.parts:06d}"
+_RECORDS_PER_WRITE = 1024
+_INT_BYTES = 8
 
 
-def list_turns(sizes: np.ndarray, cells: int = 0) -> Iterator[Turn]:
-    """Turns of about the same work, of cells with so many rows (n,); `cells` were asked for, or as many as suit.
-
-    Rows that are all alike stay in one cell however it is split. Such a cell is cut by rank: a row is then compared
-    with only some of those, and they are more than it can have neighbours.
-    """
-    sizes = sizes.astype(np.float64)
-    limit = max(CROWDED * sizes.sum() / (cells or cells_for(int(sizes.sum()))), MIN_CROWDED)
-    crowded = np.flatnonzero(sizes > limit)
-    work = np.cumsum(sizes * np.minimum(sizes, limit))
-    turns = max(1, len(sizes) // CELLS_PER_TURN)
-    bounds = np.searchsorted(work, np.linspace(0, work[-1], turns + 1)[1:-1]) + 1
-    edges = np.unique(np.concatenate([[0], bounds, crowded, crowded + 1, [len(sizes)]]))
-    for low, high in itertools.pairwise(edges[edges <= len(sizes)].tolist()):
-        parts = math.ceil(sizes[low] / limit) if low in crowded else 1
-        yield from (Turn(low, high, part, parts) for part in range(parts))
+def _record_type(plan: MiningPlan) -> np.dtype:
+    dim = plan.corpora[0].dim
+    return np.dtype([("cell", "<u4"), ("ordinal", "<u4"), ("group", "<u8"), ("vector", "<f4", (dim,))])
 
 
-def _record(plan: Plan) -> np.dtype:
-    """A row in the file of a block."""
-    return np.dtype([("cell", "<u4"), ("rank", "<u4"), ("group", "<u8"), ("vector", "<f4", (plan.corpora[0].dim,))])
+def _path(plan: MiningPlan, number: int) -> str:
+    return f"{plan.work}/cells-of-block-{number:06d}.bin"
 
 
-def _path(plan: Plan, number: int) -> str:
-    return f"{plan.work}/route-{number:06d}.bin"
-
-
-def write_cells(plan: Plan, number: int, block: Block, cells: np.ndarray, count: int) -> np.ndarray:
-    """Writes a block's rows sorted by cell, each to its cells (n, routes) of `count`; returns how many each cell got.
-
-    A file holds the number of cells, where the rows of each cell begin, and the rows: what a turn needs is together.
-    """
+def write_cells(plan: MiningPlan, number: int, block: Block, cells: np.ndarray, n_cells: int) -> np.ndarray:
+    """Writes each row of a block once for each of its cells (n, routes); returns the sizes (n_cells,) of the cells."""
     order = np.argsort(cells.ravel(), kind="stable")
-    rows, ordered = order // max(cells.shape[1], 1), cells.ravel()[order]
-    starts = np.searchsorted(ordered, np.arange(count + 1))
+    rows, cell_of_record = order // max(cells.shape[1], 1), cells.ravel()[order]
+    starts = np.searchsorted(cell_of_record, np.arange(n_cells + 1))
 
     def write(file: BinaryIO) -> None:
-        file.write(np.concatenate([[count], starts]).astype("<i8").data)
-        for start in range(0, len(rows), _WRITTEN_ROWS):
-            part = rows[start : start + _WRITTEN_ROWS]
-            records = np.zeros(len(part), _record(plan))
-            records["cell"], records["rank"] = ordered[start : start + _WRITTEN_ROWS], block.ranks[part]
+        file.write(np.concatenate([[n_cells], starts]).astype("<i8").data)
+        for start in range(0, len(rows), _RECORDS_PER_WRITE):
+            part = rows[start : start + _RECORDS_PER_WRITE]
+            records = np.zeros(len(part), _record_type(plan))
+            records["cell"] = cell_of_record[start : start + _RECORDS_PER_WRITE]
+            records["ordinal"] = block.ordinals[part]
             records["vector"] = block.vectors.numpy()[part]
             if block.groups is not None:
                 records["group"] = block.groups[part]
@@ -85,26 +51,29 @@ def write_cells(plan: Plan, number: int, block: Block, cells: np.ndarray, count:
     return np.diff(starts)
 
 
-def read_cells(plan: Plan, turn: Turn) -> Iterator[Block]:
-    """The rows of each of a range of cells, from the files of all blocks, in the order of their ranks."""
-    kind = _record(plan)
-    parts = [np.empty(0, kind)]
-    for number in range(len(plan.corpora[0].blocks)):
-        with open_file(_path(plan, number)) as file:
-            (cells,) = np.frombuffer(file.read(8), "<i8").tolist()
-            file.seek(8 * (1 + turn.low))
-            starts = np.frombuffer(file.read(8 * (turn.high - turn.low + 1)), "<i8")
-            low, high = int(starts[0]), int(starts[-1])
-            file.seek(8 * (cells + 2) + low * kind.itemsize)
-            records = np.frombuffer(file.read((high - low) * kind.itemsize), kind)
-            parts.append(records[records["rank"] % turn.parts == turn.part] if turn.parts > 1 else records)
-    records = np.concatenate(parts)
-    order = np.lexsort((records["rank"], records["cell"]))
-    bounds = np.searchsorted(records["cell"][order], np.arange(turn.low, turn.high + 1))
-    for low, high in itertools.pairwise(bounds.tolist()):
-        rows = order[low:high]
+def read_cells(plan: MiningPlan, task: CellTask) -> Iterator[Block]:
+    """The rows of each cell of a task, from the files of all blocks, ordered by ordinal."""
+    parts = [_read_records(plan, number, task) for number in range(len(plan.corpora[0].blocks))]
+    records = np.concatenate([np.empty(0, _record_type(plan)), *parts])
+    order = np.lexsort((records["ordinal"], records["cell"]))
+    bounds = np.searchsorted(records["cell"][order], np.arange(task.first, task.end + 1))
+    for start, end in itertools.pairwise(bounds.tolist()):
+        rows = order[start:end]
         yield Block(
             torch.from_numpy(records["vector"][rows]),
-            records["rank"][rows],
+            records["ordinal"][rows],
             records["group"][rows] if plan.group_column else None,
         )
+
+
+def _read_records(plan: MiningPlan, number: int, task: CellTask) -> np.ndarray:
+    """The records of a task's cells in the file of one block."""
+    record = _record_type(plan)
+    with open_file(_path(plan, number)) as file:
+        (n_cells,) = np.frombuffer(file.read(_INT_BYTES), "<i8").tolist()
+        file.seek(_INT_BYTES * (1 + task.first))
+        starts = np.frombuffer(file.read(_INT_BYTES * (task.end - task.first + 1)), "<i8")
+        start, end = int(starts[0]), int(starts[-1])
+        file.seek(_INT_BYTES * (n_cells + 2) + start * record.itemsize)
+        records = np.frombuffer(file.read((end - start) * record.itemsize), record)
+    return records[records["ordinal"] % task.n_parts == task.part] if task.n_parts > 1 else records

@@ -1,7 +1,6 @@
 """Groups of near-identical rows, derived from the neighbours of each row."""
 
 import dataclasses
-from typing import Any
 
 import apache_beam as beam
 import numpy as np
@@ -11,37 +10,60 @@ import pyarrow.compute as pc
 from sbert_core.data.manifest import Manifest
 from sbert_core.data.schema import duplicates_schema
 from sbert_core.errors import DataError
+from sbert_core.neighbors.candidates import EMPTY, scores_of
 from sbert_core.neighbors.contrasts import Contrasts
 from sbert_core.neighbors.duplicate_groups import (
+    assign_by_chains,
+    assign_to_kept,
     choose_kept,
-    join_chains,
-    join_to_kept,
+    index_pairs,
     keep_order,
-    number_groups,
-    places_of,
 )
 from sbert_core.neighbors.pairs import Pairs, join_pairs, pairs_of
-from sbert_core.neighbors.topk import EMPTY, scores_of
-from transforms.dataset.corpus import Corpus, ranks_of_block, read_vectors, sorted_ids, take_rows
+from sbert_core.numbering import number_labels
+from transforms.dataset.corpus import Corpus, ordinals_of_block, read_vectors, sorted_ids, take_rows
 from transforms.dataset.published import Draft
-from transforms.neighbors.exact import Found, Plan
-from transforms.neighbors.write_neighbors import audit_of, draft_mined, write_all
+from transforms.neighbors.audit import RecallAudit
+from transforms.neighbors.mining_plan import BlockNeighbors, MinedHint, MiningPlan
+from transforms.neighbors.write_neighbors import draft_mined, write_in_parts
 
 KEEP_RULES = ("first", "longest", "newest")
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DuplicateRule:
+    """When rows are duplicates, and which one is kept."""
+
+    min_score: float
+    keep: str
+    newest_column: str | None
+    chains: bool
+
+    def __post_init__(self) -> None:
+        if self.keep not in KEEP_RULES:
+            raise DataError(f"keep must be one of {', '.join(KEEP_RULES)}, got {self.keep!r}")
+        if (self.keep == "newest") != (self.newest_column is not None):
+            raise DataError("keep newest and a newest column belong together: give both or neither")
+
+    @property
+    def columns(self) -> list[str]:
+        """The columns that the rule needs besides the text."""
+        return [self.newest_column] if self.newest_column else []
+
+
 @dataclasses.dataclass(kw_only=True, eq=False)
 class GroupDuplicates(beam.PTransform):
-    """Writes the groups of near-identical rows, and which row of each to keep.
+    """Writes the groups of near-identical rows, and which row of each group to keep.
 
-    Input is the dictionary of FindNeighbors of one corpus, output one `Draft`. `keep` is an order of the rows:
-    "first" (lowest id first), "longest" (by text) or "newest" (by `newest_column`), equal ones by id. In this order a
-    row is kept unless it has a cosine of at least `min_score` to a row that is kept already; a row that is not kept is
-    in the group of the kept row with the highest cosine. With `chains`, rows are in a group if a chain of such cosines
-    connects them, and the first in order is kept.
+    Input is `MinedNeighbors` of one corpus, output one `Draft`. `keep` is an order of the rows: "first" (lowest id
+    first), "longest" (by text) or "newest" (by `newest_column`), equal ones by id. In this order a row is kept unless
+    its cosine to a row kept before it is at least `min_score`. A row that is not kept is in the group of the kept row
+    with the highest cosine. With `chains`, rows are in one group if a chain of such cosines connects them, and the
+    first in order is kept.
 
-    A row of which all k neighbours are near may have more of them: `saturated_rows` of the manifest counts such rows
-    among those that can change a group: the kept rows, or with `chains` all rows. 0 means that the groups are complete.
+    If all k neighbours of a row are near, it may have more of them that were not found. `saturated_rows` of the
+    manifest counts such rows among those that can change a group: kept rows, or with `chains` all rows. If it is 0, the
+    groups are complete.
     """
 
     folder: str
@@ -54,97 +76,138 @@ class GroupDuplicates(beam.PTransform):
     def __post_init__(self) -> None:
         super().__init__()
         self.manifest = dataclasses.replace(self.manifest, kind="duplicates")
-        if self.keep not in KEEP_RULES:
-            raise DataError(f"keep must be one of {', '.join(KEEP_RULES)}, got {self.keep!r}")
-        if (self.keep == "newest") != (self.newest_column is not None):
-            raise DataError("keep newest and a newest column belong together: give both or neither")
+        self.rule = DuplicateRule(
+            min_score=self.min_score, keep=self.keep, newest_column=self.newest_column, chains=self.chains
+        )
 
-    def expand(self, mined: Any) -> beam.PCollection[Draft]:
-        """Few rows have a duplicate: one worker groups them."""
-        plan = beam.pvalue.AsSingleton(mined["plan"])
+    def expand(self, mined: MinedHint) -> beam.PCollection[Draft]:
+        """Finds near pairs on many workers; one worker groups them, as few rows have a duplicate."""
+        plan, audit = beam.pvalue.AsSingleton(mined.plan), beam.pvalue.AsSingleton(mined.audit)
         return (
-            mined["found"]
+            mined.neighbors
             | "NearPairs" >> beam.Map(near_pairs, plan, min_score=self.min_score)
             | "AllPairs" >> beam.combiners.ToList()
-            | "Write" >> beam.Map(self._write, plan, audit_of(mined))
+            | "Write"
+            >> beam.Map(_write_duplicates, plan, audit, rule=self.rule, folder=self.folder, manifest=self.manifest)
         )
 
-    def _write(self, found: list[tuple[Pairs, np.ndarray]], plan: Plan, audit: list[dict[str, Any]]) -> Draft:
-        corpus = plan.corpora[0]
-        rows, pairs = places_of(join_pairs([pairs for pairs, _ in found]))
-        table = take_rows(corpus, rows, [corpus.text_column, *([self.newest_column] if self.newest_column else [])])
-        texts = table[corpus.text_column].cast(pa.string()).combine_chunks()
-        order = keep_order(self._values(table, texts))
-        saturated = np.isin(rows, np.concatenate([np.empty(0, np.uint32), *(ranks for _, ranks in found)]))
-        if self.chains:
-            own = join_chains(pairs, order)
-            scores = cosines_between(corpus, rows, rows[own])
-        else:
-            kept = choose_kept(pairs, order)
-            own, scores = join_to_kept(pairs, order, kept)
-            saturated &= kept
-        groups, sizes = number_groups(own)
-        contrasts = Contrasts.of([text or "" for text in texts.to_pylist()])
-        ids, places = sorted_ids(corpus.work), np.arange(len(rows))
-        columns = [
-            pa.array(groups, pa.int64()),
-            pa.array(sizes, pa.int64()),
-            ids.take(pa.array(rows)),
-            pa.array(own == places),
-            ids.take(pa.array(rows[own])),
-            pa.array(scores),
-            pa.array(contrasts.numbers_differ(places, own)),
-            contrasts.negation_differs(places, own),
-            texts,
-        ]
-        inside = np.argsort(groups, kind="stable")
-        inside = inside[sizes[inside] > 1]  # a kept row is alone if all near it went to rows still nearer
-        result = pa.table(columns, schema=duplicates_schema(ids.type)).take(pa.array(inside))
-        parts = write_all(result, self.folder, self.manifest, plan)
-        manifest = dataclasses.replace(
-            self.manifest,
-            groups=int(groups[inside].max(initial=-1)) + 1,
-            saturated_rows=int(saturated.sum()),
-        )
-        return draft_mined(parts, plan, audit, self.folder, manifest)
 
-    def _values(self, table: pa.Table, texts: pa.Array) -> np.ndarray:
-        """What orders the rows (n,): the greatest value is kept first."""
-        if self.keep == "longest":
-            return pc.fill_null(pc.utf8_length(texts), -1).to_numpy(zero_copy_only=False)
-        if self.keep == "newest":
-            column = table[self.newest_column]
-            ranks = pc.rank(column, sort_keys="ascending", tiebreaker="min").to_numpy().astype(np.int64)
-            return np.where(column.is_null(), 0, ranks)
-        return np.zeros(len(table))
+@dataclasses.dataclass(frozen=True, eq=False)
+class NearPairs:
+    """The near pairs of a block, and its rows (n,), by ordinal, that may have more near neighbours than were found."""
+
+    pairs: Pairs
+    saturated: np.ndarray
 
 
-def near_pairs(found: Found, plan: Plan, min_score: float) -> tuple[Pairs, np.ndarray]:
-    """The pairs of a block that are near enough, and the ranks of its rows that have no place for more of them."""
+def near_pairs(found: BlockNeighbors, plan: MiningPlan, min_score: float) -> NearPairs:
+    """The pairs of a block with a cosine of at least `min_score`."""
     corpus = plan.corpora[0]
-    ranks = ranks_of_block(corpus, corpus.blocks[found.block])
-    pairs = pairs_of(found.best, ranks)
-    last = found.best[:, -1]
-    full = (last != EMPTY) & (scores_of(last) >= min_score) & (plan.k < corpus.rows - 1)
-    return pairs[pairs.scores >= min_score], ranks[full]
+    ordinals = ordinals_of_block(corpus, corpus.blocks[found.block])
+    pairs = pairs_of(found.candidates, ordinals)
+    last = found.candidates[:, -1]
+    is_saturated = (last != EMPTY) & (scores_of(last) >= min_score) & (plan.k < corpus.rows - 1)
+    return NearPairs(pairs[pairs.scores >= min_score], ordinals[is_saturated])
 
 
-def cosines_between(corpus: Corpus, rows: np.ndarray, others: np.ndarray) -> np.ndarray:
-    """The cosine (n,) of each row (n,) to the other (n,), by rank; `rows` are sorted. Vectors of `others` are held."""
-    held, places = np.unique(others, return_inverse=True)
-    vectors = np.empty((len(held), corpus.dim), np.float32)
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Grouping:
+    """The group of each of n rows that have a near neighbour."""
+
+    kept_rows: np.ndarray  # (n,) the row that is kept instead of each row, among the n
+    scores: np.ndarray  # (n,) the cosine to it
+    can_change_groups: np.ndarray  # (n,) bool: whether further neighbours of a row would change a group
+
+
+def _write_duplicates(
+    found: list[NearPairs],
+    plan: MiningPlan,
+    audit: RecallAudit | str,
+    *,
+    rule: DuplicateRule,
+    folder: str,
+    manifest: Manifest,
+) -> Draft:
+    """Groups the near pairs of all blocks and writes the groups."""
+    corpus = plan.corpora[0]
+    ordinals, pairs = index_pairs(join_pairs([part.pairs for part in found]))
+    table = take_rows(corpus, ordinals, [corpus.text_column, *rule.columns])
+    texts = table[corpus.text_column].cast(pa.string()).combine_chunks()
+    grouping = _group(corpus, ordinals, pairs, keep_order(_keep_values(rule, table, texts)), rule.chains)
+    saturated = np.isin(ordinals, np.concatenate([np.empty(0, np.uint32), *(part.saturated for part in found)]))
+    result = _duplicates_table(corpus, ordinals, grouping, texts)
+    parts = write_in_parts(result, folder, manifest, plan)
+    complete = dataclasses.replace(
+        manifest,
+        groups=len(pc.unique(result["group"])),
+        saturated_rows=int((saturated & grouping.can_change_groups).sum()),
+    )
+    return draft_mined(parts, plan, audit, folder, complete)
+
+
+def _keep_values(rule: DuplicateRule, table: pa.Table, texts: pa.Array) -> np.ndarray:
+    """The value (n,) of each row by which rows are kept, the greatest first."""
+    if rule.keep == "longest":
+        return pc.fill_null(pc.utf8_length(texts), -1).to_numpy(zero_copy_only=False)
+    if rule.keep == "newest":
+        column = table[rule.newest_column]
+        positions = pc.rank(column, sort_keys="ascending", tiebreaker="min").to_numpy().astype(np.int64)
+        return np.where(column.is_null(), 0, positions)
+    return np.zeros(len(table))
+
+
+def _group(corpus: Corpus, ordinals: np.ndarray, pairs: Pairs, order: np.ndarray, chains: bool) -> _Grouping:
+    if chains:
+        kept_rows = assign_by_chains(pairs, order)
+        scores = cosines_between(corpus, ordinals, ordinals[kept_rows])
+        return _Grouping(kept_rows, scores, np.ones(len(ordinals), bool))
+    is_kept = choose_kept(pairs, order)
+    return _Grouping(*assign_to_kept(pairs, order, is_kept), is_kept)
+
+
+def _duplicates_table(corpus: Corpus, ordinals: np.ndarray, grouping: _Grouping, texts: pa.Array) -> pa.Table:
+    """The rows of groups of two and more, ordered by group and id."""
+    rows, kept_rows = np.arange(len(ordinals)), grouping.kept_rows
+    groups = number_labels(kept_rows)
+    sizes = np.bincount(groups)[groups]
+    contrasts = Contrasts.of([text or "" for text in texts.to_pylist()])
+    ids = sorted_ids(corpus.work)
+    columns = [
+        pa.array(groups, pa.int64()),
+        pa.array(sizes, pa.int64()),
+        ids.take(pa.array(ordinals)),
+        pa.array(kept_rows == rows),
+        ids.take(pa.array(ordinals[kept_rows])),
+        pa.array(grouping.scores),
+        pa.array(contrasts.numbers_differ(rows, kept_rows)),
+        contrasts.negation_differs(rows, kept_rows),
+        texts,
+    ]
+    by_group = np.argsort(groups, kind="stable")
+    # A kept row is alone if all rows near it are nearer to other kept rows.
+    in_groups = by_group[sizes[by_group] > 1]
+    return pa.table(columns, schema=duplicates_schema(ids.type)).take(pa.array(in_groups))
+
+
+def cosines_between(corpus: Corpus, ordinals: np.ndarray, others: np.ndarray) -> np.ndarray:
+    """The cosine (n,) of each row (n,), by ascending ordinal, to another row (n,).
+
+    Blocks are read one by one; the vectors of all distinct `others` are held in memory.
+    """
+    distinct, index = np.unique(others, return_inverse=True)
+    vectors = np.empty((len(distinct), corpus.dim), np.float32)
     for block in corpus.blocks:
-        ranks = ranks_of_block(corpus, block)
-        chosen = np.flatnonzero(np.isin(ranks, held))
+        own = ordinals_of_block(corpus, block)
+        chosen = np.flatnonzero(np.isin(own, distinct))
         if len(chosen):
-            vectors[np.searchsorted(held, ranks[chosen])] = read_vectors(corpus, block)[0][chosen]
-    cosines = np.empty(len(rows), np.float32)
+            vectors[np.searchsorted(distinct, own[chosen])] = read_vectors(corpus, block)[0][chosen]
+    cosines = np.empty(len(ordinals), np.float32)
     for block in corpus.blocks:
-        ranks = ranks_of_block(corpus, block)
-        chosen = np.flatnonzero(np.isin(ranks, rows))
+        own = ordinals_of_block(corpus, block)
+        chosen = np.flatnonzero(np.isin(own, ordinals))
         if len(chosen):
-            own = np.searchsorted(rows, ranks[chosen])
+            rows = np.searchsorted(ordinals, own[chosen])
             unit = read_vectors(corpus, block)[0][chosen]
-            cosines[own] = np.einsum("nd,nd->n", unit, vectors[places[own]])
-    cosines[rows == others] = 1
+            cosines[rows] = np.einsum("nd,nd->n", unit, vectors[index[rows]])
+    cosines[ordinals == others] = 1
     return cosines

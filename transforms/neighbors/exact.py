@@ -1,22 +1,18 @@
 """The nearest rows of every row of a corpus, exactly.
 
-The corpus is cut into blocks; a turn compares two of them and is stored when it is done, so that a job which died
-goes on from there. Only numbers of blocks and arrays of the best candidates of a whole block go between steps.
+The corpus is divided into blocks, and pairs of blocks are compared. What was found for a pair is stored in a work file,
+so that a job that died continues from there. Only numbers of blocks and arrays of candidates travel between steps.
 """
 
-import collections
 import dataclasses
 import functools
 import hashlib
 import json
-import threading
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import combinations_with_replacement, product
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import apache_beam as beam
 import numpy as np
-import pandas as pd
 import torch
 from apache_beam.metrics import Metrics
 from apache_beam.transforms.window import GlobalWindow
@@ -25,72 +21,36 @@ from apache_beam.utils.windowed_value import WindowedValue
 
 from sbert_core.cores import share_of_cores
 from sbert_core.errors import DataError
-from sbert_core.neighbors.cosine import Block, compare
-from sbert_core.neighbors.topk import EMPTY, MAX_RANK, TopK, floors_of, merge_best
-from transforms.dataset.corpus import (
-    BLOCK_ROWS,
-    BlockRef,
-    Corpus,
-    open_corpus,
-    rank_rows,
-    ranks_of_block,
-    read_columns,
-    read_vectors,
-)
+from sbert_core.neighbors.candidates import EMPTY, kth_scores, merge_candidates
+from sbert_core.neighbors.cosine import compare
+from sbert_core.neighbors.topk import TopK
+from transforms.dataset.corpus import BLOCK_ROWS, open_corpus
 from transforms.dataset.work_files import load_arrays, store_arrays
+from transforms.neighbors.block_cache import LoadedBlock, block_cache
+from transforms.neighbors.mining_plan import (
+    PAIRINGS,
+    BlockKey,
+    BlockNeighbors,
+    MinedHint,
+    MinedNeighbors,
+    MiningPlan,
+    block_pair_file,
+    check_row_count,
+    check_same_model,
+)
 
-PAIRINGS = ("all", "within", "across")
-HELD_BYTES = 512 * 2**20  # of candidates that a worker keeps before it sends them on
-_CACHED_BYTES = 512 * 2**20
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Plan:
-    """What is to be compared; it is made where the corpus is first looked at, and travels to every worker."""
-
-    corpora: tuple[Corpus, ...]  # one, or the two whose rows are compared with each other
-    k: int
-    min_score: float
-    both_sides: bool
-    group_column: str | None
-    pairing: str
-    work: str
-
-    @property
-    def digest(self) -> str:
-        """Stands for all that decides what is found."""
-        return self.work.rsplit("/", 1)[-1]
-
-    @property
-    def turns(self) -> Iterator[tuple[int, int]]:
-        """Pairs of blocks; within one corpus each once."""
-        counts = [range(len(corpus.blocks)) for corpus in self.corpora]
-        return combinations_with_replacement(counts[0], 2) if len(counts) == 1 else product(counts[0], counts[1])
-
-    def ranked(self) -> "Plan":
-        """Ranks the rows of the corpora, for which all ids are read: a matter for a worker."""
-        corpora = (rank_rows(corpus, f"{self.work}/corpus-{side}") for side, corpus in enumerate(self.corpora))
-        return dataclasses.replace(self, corpora=tuple(corpora))
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class Found:
-    """The best candidates (rows, k) of the rows of one block, best first; ranks are those of the other corpus."""
-
-    side: int  # 0 or 1: which corpus the block is of
-    block: int
-    best: np.ndarray
+MAX_HELD_BYTES = 512 * 2**20  # of candidates that a worker merges before it emits them
 
 
 @dataclasses.dataclass(kw_only=True, eq=False)
 class FindNeighbors(beam.PTransform):
-    """Finds for each row its `k` nearest other rows by cosine; with `other`, its nearest rows in that corpus.
+    """Finds the `k` nearest other rows of each row by cosine; with `other`, the nearest rows in that corpus.
 
-    Input is a pipeline. Output is a dictionary of two collections: `plan`, one `Plan`, and `found`, one `Found` per
-    block; with `both_sides` also for the blocks of `other`. `pairing` "within" or "across" compares only rows of the
-    same, or of different, values of `group_column`. A row is never its own neighbour, a copy of it is; equal scores
-    are ordered by id, so blocks and workers have no effect. `work` is a folder for what must outlive a worker.
-    Counters: `mine/turns`, `mine/turns_kept`, `mine/cosines`, `mine/zero_vectors`.
+    Input is a pipeline, output is `MinedNeighbors` with one `BlockNeighbors` per block; with `both_sides` also for the
+    blocks of `other`. `pairing` "within" or "across" compares only rows with the same value, or with different values,
+    of `group_column`. A row is never its own neighbour, but a copy of it is. Equal scores are ordered by id, so the
+    result does not depend on blocks and workers. `work` is a folder for files that workers share.
+    Counters: `mine/block_pairs`, `mine/block_pairs_reused`, `mine/cosines`, `mine/zero_vectors`.
     """
 
     corpus: str | Sequence[str]
@@ -103,7 +63,8 @@ class FindNeighbors(beam.PTransform):
     pairing: str = "all"
     block_rows: int = BLOCK_ROWS
     embedding_column: str | None = None
-    workers: int = 1  # processes on a machine: they share its cores
+    workers: int = 1  # processes on a machine, which share its cores
+    max_held_bytes: int = MAX_HELD_BYTES
 
     def __post_init__(self) -> None:
         super().__init__()
@@ -114,204 +75,171 @@ class FindNeighbors(beam.PTransform):
         if (self.pairing == "all") != (self.group_column is None):
             raise DataError("a group column and pairing within or across belong together: give both or neither")
 
-    def expand(self, root: beam.Pipeline) -> Any:
-        """Ranks all rows, spreads the pairs of blocks, and merges what was found for each block."""
-        plan = root | "Folder" >> beam.Create([self.work]) | "Plan" >> beam.Map(lambda _: self.make_plan().ranked())
-        found = (
+    def expand(self, root: beam.Pipeline) -> MinedHint:
+        """Assigns ordinals, distributes the block pairs, and merges what was found for each block."""
+        plan = root | "Folder" >> beam.Create([self.work]) | "Plan" >> beam.Map(_plan_on_worker, self)
+        neighbors = (
             plan
-            | "Turns" >> beam.FlatMap(lambda plan: plan.turns)
+            | "BlockPairs" >> beam.FlatMap(_block_pairs)
             | "Spread" >> beam.Reshuffle()
-            | "Compare" >> beam.ParDo(_CompareFn(self.workers), beam.pvalue.AsSingleton(plan))
-            # Not a combine: what waits in a worker to be combined would be the candidates of all blocks again.
-            | "MergeBest" >> beam.GroupByKey()
-            | "Found" >> beam.MapTuple(lambda key, parts: Found(key[0], key[1], _merge(parts)))
+            | "Compare"
+            >> beam.ParDo(_CompareBlocksFn(self.workers, self.max_held_bytes), beam.pvalue.AsSingleton(plan))
+            # Not a combine: its accumulators would hold the candidates of all blocks in each worker once more.
+            | "GroupByBlock" >> beam.GroupByKey()
+            | "Merge" >> beam.MapTuple(_merge_block)
         )
-        return {"plan": plan, "found": found}
+        return MinedNeighbors(plan, neighbors, plan | "Audit" >> beam.Map(_exact_audit))
 
-    def make_plan(self, *more: Any) -> Plan:
-        """Looks into the files of the corpora; `more` is what else decides how they are compared."""
+    def make_plan(self, *other_settings: Any) -> MiningPlan:
+        """Inspects the files of the corpora; `other_settings` are further ones that have an effect on the result."""
         corpora = tuple(
             open_corpus(pattern, self.block_rows, self.embedding_column)
             for pattern in (self.corpus, self.other)
             if pattern
         )
         for corpus in corpora:
-            check_alike(corpora[0], corpus)
-            check_size(corpus)
+            check_same_model(corpora[0], corpus)
+            check_row_count(corpus)
             if self.group_column and self.group_column not in corpus.columns:
                 raise DataError(
                     f"{corpus.name} has no column {self.group_column!r}; it has: {', '.join(corpus.columns)}"
                 )
         settings = {name: getattr(self, name) for name in ("k", "min_score", "both_sides", "group_column", "pairing")}
-        # Places for more neighbours than there are rows would only be empty. The one too many stays empty, which
-        # tells that a row has no more neighbours.
+        # Slots for more neighbours than there are rows stay empty. One of them is kept: a row with an empty last slot
+        # has no more neighbours than those found.
         settings["k"] = min(self.k, max(corpus.rows for corpus in corpora) + 1)
-        decides = [[corpus.digest for corpus in corpora], settings, self.block_rows, more]
-        digest = hashlib.sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()[:16]
-        return Plan(corpora=corpora, work=f"{self.work}/{digest}", **settings)
+        content = [[corpus.digest for corpus in corpora], settings, self.block_rows, other_settings]
+        digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
+        return MiningPlan(corpora=corpora, work=f"{self.work}/{digest}", **settings)
 
 
-def _merge(parts: Iterable[np.ndarray]) -> np.ndarray:
-    return functools.reduce(lambda best, part: merge_best([best, part], best.shape[1]), parts)
+def _plan_on_worker(_: str, find: FindNeighbors) -> MiningPlan:
+    return find.make_plan().with_ordinals()
 
 
-def check_alike(corpus: Corpus, other: Corpus) -> None:
-    """Vectors of two models say nothing about each other."""
-    if not (corpus.rows and other.rows):
-        return
-    if corpus.dim != other.dim:
-        raise DataError(f"{corpus.name} has {corpus.dim} dimensions, {other.name} has {other.dim}")
-    if corpus.fingerprint != other.fingerprint:
-        raise DataError(f"{corpus.name} and {other.name} hold vectors of different models: embed both with one")
+def _block_pairs(plan: MiningPlan) -> Iterator[tuple[int, int]]:
+    return plan.block_pairs
 
 
-def check_size(corpus: Corpus) -> None:
-    """Ranks have 32 bits."""
-    if corpus.rows > MAX_RANK:
-        raise DataError(f"{corpus.name} has {corpus.rows:,} rows, one job takes {MAX_RANK:,} at most: take parts of it")
+def _merge_block(key: BlockKey, parts: Iterable[np.ndarray]) -> BlockNeighbors:
+    """All candidates that were found for a block, in whatever bundles."""
+    return BlockNeighbors(
+        *key, functools.reduce(lambda one, other: merge_candidates([one, other], one.shape[1]), parts)
+    )
 
 
-class _CompareFn(beam.DoFn):
-    """Compares two blocks.
+def _exact_audit(plan: MiningPlan) -> str:
+    return "exact"
 
-    What a row has found in this worker so far tells what a further candidate must score: a candidate below that is
-    beaten by k others wherever they end up, so it may be dropped even if this worker's results are never used.
+
+class _CompareBlocksFn(beam.DoFn):
+    """Compares the two blocks of a pair, or loads what an earlier run found for it.
+
+    Input is a pair of block numbers, output the candidates (rows, k) of one block by its key. Candidates of several
+    pairs are merged before they are emitted, which saves most of the shuffle.
     """
 
-    def __init__(self, workers: int) -> None:
+    def __init__(self, workers: int, max_held_bytes: int) -> None:
         self._workers = workers
-        self._turns = Metrics.counter("mine", "turns")
-        self._kept = Metrics.counter("mine", "turns_kept")
-        self._cosines = Metrics.counter("mine", "cosines")
+        self._max_held_bytes = max_held_bytes
+        self._n_pairs = Metrics.counter("mine", "block_pairs")
+        self._n_reused = Metrics.counter("mine", "block_pairs_reused")
+        self._n_cosines = Metrics.counter("mine", "cosines")
 
     def setup(self) -> None:
         torch.set_num_threads(share_of_cores(self._workers))
-        self._floors: dict[tuple[str, int, int], np.ndarray] = {}
+        # The score that a further candidate of each row must reach, from all pairs that this worker compared, also in
+        # other bundles. A candidate below it is worse than k others wherever these are emitted: it can be dropped even
+        # if this worker's results are never used.
+        self._thresholds: dict[tuple[str, BlockKey], np.ndarray] = {}
 
     def start_bundle(self) -> None:
-        self._found: dict[tuple[int, int], np.ndarray] = {}
+        self._held: dict[BlockKey, np.ndarray] = {}
 
-    def process(self, turn: tuple[int, int], plan: Plan) -> Iterator[tuple[tuple[int, int], np.ndarray]]:
-        sides = (0, len(plan.corpora) - 1)
-        keys = list(zip(sides, turn, strict=True))
-        path = f"{plan.work}/turn-{turn[0]:06d}-{turn[1]:06d}.npz"
-        refs = [plan.corpora[side].blocks[number] for side, number in keys]
-        results = _load_turn(path, refs, plan.k)
-        if results is None:
-            results = self._compare(plan, keys, refs)
-            _store_turn(path, results)
-            self._cosines.inc(refs[0].rows * refs[1].rows)
+    def process(self, block_pair: tuple[int, int], plan: MiningPlan) -> Iterator[tuple[BlockKey, np.ndarray]]:
+        path = f"{plan.work}/{block_pair_file(block_pair)}"
+        keys = plan.wanted_blocks(block_pair)
+        found = _load_candidates(path, {key: (plan.block(key).rows, plan.k) for key in keys})
+        if found is None:
+            thresholds = {key: self._thresholds[plan.work, key] for key in keys if (plan.work, key) in self._thresholds}
+            found = compare_block_pair(plan, block_pair, thresholds)
+            _store_candidates(path, found)
+            left, right = (plan.block(key) for key in plan.compared_blocks(block_pair))
+            self._n_cosines.inc(left.rows * right.rows)
         else:
-            self._kept.inc()
-        self._turns.inc()
-        for key, best in zip(keys, results, strict=False):
-            if key in self._found:
-                some = best[:, 0] != EMPTY  # with a threshold most rows find nothing in most turns
-                self._found[key][some] = merge_best([self._found[key][some], best[some]], plan.k)
-            else:
-                self._found[key] = best
-            floors, place = floors_of(self._found[key], plan.min_score), (plan.work, *key)
-            self._floors[place] = np.maximum(floors, self._floors.get(place, floors))
-        if sum(best.nbytes for best in self._found.values()) > HELD_BYTES:
-            yield from self._found.items()
-            self._found = {}
+            self._n_reused.inc()
+        self._n_pairs.inc()
+        for key, candidates in found.items():
+            self._hold(key, candidates, plan)
+        if sum(candidates.nbytes for candidates in self._held.values()) > self._max_held_bytes:
+            yield from self._held.items()
+            self._held = {}
 
     def finish_bundle(self) -> Iterator[WindowedValue]:
-        for found in self._found.items():
-            yield WindowedValue(found, MIN_TIMESTAMP, [GlobalWindow()])
-        self._found = {}
+        for item in self._held.items():
+            yield WindowedValue(item, MIN_TIMESTAMP, [GlobalWindow()])
+        self._held = {}
 
-    def _compare(self, plan: Plan, keys: list[tuple[int, int]], refs: list[BlockRef]) -> list[np.ndarray]:
-        found = [cached_block(plan.corpora[side], number, plan.group_column) for side, number in keys]
-        blocks, some = zip(*found, strict=True)
-        if keys[0] == keys[1]:
-            blocks, keys = (blocks[0], blocks[0]), keys[:1]
-        bests = []
-        for key, block, valid in zip(keys, blocks, some, strict=False):
-            floors = self._floors.get((plan.work, *key))
-            if floors is not None:
-                floors = floors[valid] if (floors > np.float32(plan.min_score)).any() else None
-            bests.append(TopK(len(block), plan.k, plan.min_score, floors))
-        wanted = bests if plan.both_sides or len(plan.corpora) == 1 else bests[:1]
-        same_group = None if plan.pairing == "all" else plan.pairing == "within"
-        compare(blocks[0], blocks[1], bests[0], wanted[-1] if len(wanted) == 2 else None, same_group)
-        results = []
-        for best, valid in zip(wanted, some, strict=False):
-            result = np.zeros((len(valid), plan.k), np.uint64)
-            result[valid] = best.best()
-            results.append(result)
-        return results
+    def _hold(self, key: BlockKey, candidates: np.ndarray, plan: MiningPlan) -> None:
+        """Merges candidates into those held for the block, and raises the thresholds of its rows."""
+        held = self._held.get(key)
+        if held is None:
+            held = self._held[key] = candidates
+        else:
+            has_any = candidates[:, 0] != EMPTY  # with a minimum score, most rows find nothing in most pairs
+            held[has_any] = merge_candidates([held[has_any], candidates[has_any]], plan.k)
+        thresholds = kth_scores(held, plan.min_score)
+        before = self._thresholds.get((plan.work, key), thresholds)
+        self._thresholds[plan.work, key] = np.maximum(thresholds, before)
 
 
-_cache: collections.OrderedDict[tuple[str, int, str | None], tuple[Block, np.ndarray]] = collections.OrderedDict()
-_cache_lock = threading.Lock()
+def compare_block_pair(
+    plan: MiningPlan, block_pair: tuple[int, int], thresholds: Mapping[BlockKey, np.ndarray]
+) -> dict[BlockKey, np.ndarray]:
+    """The candidates (rows, k) of each block of a pair that needs neighbours.
+
+    `thresholds` (rows,) of a block are scores that its candidates must reach; blocks may be missing there.
+    """
+    first, second = plan.compared_blocks(block_pair)
+    left = _cached_block(plan, first)
+    right = left if first == second else _cached_block(plan, second)
+    loaded = dict(zip(plan.wanted_blocks(block_pair), (left, right), strict=False))
+    topks = {key: _new_topk(plan, each, thresholds.get(key)) for key, each in loaded.items()}
+    right_topk = topks.get(second) if first != second else None
+    compare(left.block, right.block, topks[first], right_topk, plan.same_group)
+    return {key: each.for_all_rows(topks[key].candidates()) for key, each in loaded.items()}
 
 
-def cached_block(corpus: Corpus, number: int, group_column: str | None) -> tuple[Block, np.ndarray]:
-    """Reads a block, or finds it among those this process read last: steps that follow each other share them."""
-    key = (corpus.work, number, group_column)
-    with _cache_lock:
-        if key in _cache:
-            _cache.move_to_end(key)
-            return _cache[key]
-    found = read_block(corpus, corpus.blocks[number], group_column)
-    with _cache_lock:
-        _cache[key] = found
-        while sum(block.vectors.nbytes for block, _ in _cache.values()) > _CACHED_BYTES:
-            _cache.popitem(last=False)
-    return found
+def _cached_block(plan: MiningPlan, key: BlockKey) -> LoadedBlock:
+    side, number = key
+    return block_cache().get(plan.corpora[side], number, plan.group_column)
 
 
-def read_block(corpus: Corpus, ref: BlockRef, group_column: str | None) -> tuple[Block, np.ndarray]:
-    """The rows of a block that have a direction, and which these are."""
-    vectors, some = read_vectors(corpus, ref)
-    groups = None
-    if group_column:
-        values = read_columns(ref, [group_column])[group_column].cast("string").to_numpy(zero_copy_only=False)
-        groups = pd.util.hash_array(np.where(pd.isna(values), "", values), categorize=False)[some]
-    if not some.all():
-        Metrics.counter("mine", "zero_vectors").inc(int((~some).sum()))
-    return Block(torch.from_numpy(vectors[some]), ranks_of_block(corpus, ref)[some], groups), some
+def _new_topk(plan: MiningPlan, loaded: LoadedBlock, thresholds: np.ndarray | None) -> TopK:
+    if thresholds is not None:
+        # Thresholds that are all at the minimum say nothing, and TopK is faster with one threshold for all rows.
+        is_raised = (thresholds > np.float32(plan.min_score)).any()
+        thresholds = thresholds[loaded.has_direction] if is_raised else None
+    return TopK(len(loaded.block), plan.k, plan.min_score, thresholds)
 
 
-def _store_turn(path: str, results: list[np.ndarray]) -> None:
-    """Stores only the places that hold a candidate."""
+def _store_candidates(path: str, found: Mapping[BlockKey, np.ndarray]) -> None:
+    """Stores the slots that hold a candidate: with a minimum score, most are empty."""
     arrays = {}
-    for number, best in enumerate(results):
-        arrays[f"places{number}"] = np.flatnonzero(best).astype(np.uint32)
-        arrays[f"candidates{number}"] = best[best != EMPTY]
+    for number, candidates in enumerate(found.values()):
+        arrays[f"slots{number}"] = np.flatnonzero(candidates).astype(np.uint32)
+        arrays[f"candidates{number}"] = candidates[candidates != EMPTY]
     store_arrays(path, arrays)
 
 
-def _load_turn(path: str, refs: list[BlockRef], k: int) -> list[np.ndarray] | None:
-    """What an earlier run stored of a turn, if it did."""
+def _load_candidates(path: str, shapes: Mapping[BlockKey, tuple[int, int]]) -> dict[BlockKey, np.ndarray] | None:
+    """The candidates that an earlier run stored for these blocks, or None."""
     arrays = load_arrays(path)
     if arrays is None:
         return None
-    results = []
-    for number in range(len(arrays) // 2):
-        best = np.zeros(refs[number].rows * k, np.uint64)
-        best[arrays[f"places{number}"]] = arrays[f"candidates{number}"]
-        results.append(best.reshape(-1, k))
-    return results
-
-
-class BestFn(beam.CombineFn):
-    """Merges the best candidates (rows, k) that several workers found for the rows of a block."""
-
-    def create_accumulator(self) -> np.ndarray | None:
-        """Nothing yet."""
-        return None
-
-    def add_input(self, accumulator: np.ndarray | None, best: np.ndarray) -> np.ndarray:
-        """Adds what one bundle found."""
-        return best if accumulator is None else merge_best([accumulator, best], best.shape[1])
-
-    def merge_accumulators(self, accumulators: Iterable[np.ndarray | None]) -> np.ndarray | None:
-        """Adds what several workers found."""
-        known = [accumulator for accumulator in accumulators if accumulator is not None]
-        return merge_best(known, known[0].shape[1]) if known else None
-
-    def extract_output(self, accumulator: np.ndarray) -> np.ndarray:
-        """All of it."""
-        return accumulator
+    found = {}
+    for number, (key, shape) in enumerate(shapes.items()):
+        candidates = np.zeros(shape, np.uint64)
+        candidates.ravel()[arrays[f"slots{number}"]] = arrays[f"candidates{number}"]
+        found[key] = candidates
+    return found

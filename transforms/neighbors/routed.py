@@ -1,13 +1,11 @@
-"""The nearest rows of every row of a large corpus, found only where they are likely to be.
+"""The nearest rows of every row of a large corpus, searched only where they are likely to be.
 
-Cells are learned on a sample. Every row is written to the files of its nearest cells, cells are compared exactly, and
-an audit measures on a random sample of rows how many neighbours were missed.
+Cells are learned from a sample. Every row is routed to its nearest cells, rows of a cell are compared exactly, and an
+audit measures on a random sample of rows how many neighbours were missed.
 """
 
 import dataclasses
-import math
 from collections.abc import Iterable, Iterator
-from typing import Any
 
 import apache_beam as beam
 import numpy as np
@@ -19,43 +17,48 @@ from apache_beam.utils.windowed_value import WindowedValue
 
 from sbert_core.cores import share_of_cores
 from sbert_core.errors import DataError
+from sbert_core.neighbors.candidates import EMPTY
 from sbert_core.neighbors.cells import (
-    MAX_SAMPLE,
-    SAMPLE_PER_CELL,
-    cells_for,
+    MAX_SAMPLE_ROWS,
+    SAMPLE_ROWS_PER_CELL,
+    default_cells,
     learn_cells,
     nearest_cells,
-    sample_of,
 )
 from sbert_core.neighbors.cosine import compare
-from sbert_core.neighbors.topk import EMPTY, TopK, merge_best
-from transforms.clusters.sums import AddUpFn
-from transforms.dataset.corpus import ranks_of_block
+from sbert_core.neighbors.topk import TopK
+from transforms.dataset.corpus import ordinals_of_block
 from transforms.dataset.work_files import load_arrays, store_arrays
 from transforms.neighbors.audit import AuditNeighbors
-from transforms.neighbors.cell_files import Turn, list_turns, read_cells, write_cells
-from transforms.neighbors.exact import HELD_BYTES, FindNeighbors, Found, Plan, cached_block
+from transforms.neighbors.block_cache import block_cache
+from transforms.neighbors.block_ranges import blocks_of_range, blocks_per_range, count_ranges
+from transforms.neighbors.cell_files import read_cells, write_cells
+from transforms.neighbors.cell_tasks import MIN_DIVIDED_ROWS, CellTask, plan_cell_tasks
+from transforms.neighbors.exact import FindNeighbors
+from transforms.neighbors.mining_plan import BlockNeighbors, MinedHint, MinedNeighbors, MiningPlan
+from transforms.neighbors.row_candidates import RowCandidates, merge_into, merge_row_candidates
+from transforms.neighbors.sampled_rows import SampledRows, join_samples, sample_block
 
-MAX_CROWD = 8  # a cell may have this many times the mean of the rows
-MAX_SHELF = 64  # blocks
-
-_Best = tuple[np.ndarray, np.ndarray]  # ranks or rows (n,), and the best candidates (n, k) of each
+MAX_CELL_RATIO = 8  # a cell of the sample with more rows than this times the mean is split
+SAMPLE_SEED = 0
 
 
 @dataclasses.dataclass(kw_only=True, eq=False)
 class FindRoutedNeighbors(beam.PTransform):
-    """Finds for each row its nearest others among those that share one of its `routes` nearest cells.
+    """Finds the nearest other rows of each row among those that share one of its `routes` nearest cells.
 
-    Input is a pipeline. Output is the dictionary of FindNeighbors, and with it `audit`: a dictionary of what was
-    measured on about `audit_rows` rows against the exact answer (see AuditNeighbors). `find` says what to look for.
-    Counters: `mine/cells`, `mine/turns_kept`, `mine/cosines`, `mine/zero_vectors`.
+    `find` has the settings of the search. Input is a pipeline, output is `MinedNeighbors`, in which `audit` is what was
+    measured on about `audit_rows` rows against the exact result (see AuditNeighbors). Neighbours may be missing; scores
+    and order of those found are exact.
+    Counters: `mine/cells`, `mine/cell_tasks_reused`, `mine/cosines`, `mine/zero_vectors`.
     """
 
     find: FindNeighbors
-    cells: int = 0  # 0: as many as suit the corpus
+    cells: int = 0  # 0: a number that depends on the size of the corpus
     routes: int = 3
     audit_rows: int = 1000
     audit_score: float = 0.75
+    min_divided_rows: int = MIN_DIVIDED_ROWS
 
     def __post_init__(self) -> None:
         super().__init__()
@@ -64,174 +67,178 @@ class FindRoutedNeighbors(beam.PTransform):
         if self.routes < 1 or self.cells < 0 or self.audit_rows < 1:
             raise DataError("routes and audit_rows must be at least 1, cells at least 0")
 
-    def expand(self, root: beam.Pipeline) -> Any:
-        """Learns cells, sends rows to them, compares inside them, and audits the outcome."""
-        plan = (
-            root | "Folder" >> beam.Create([self.find.work]) | "Plan" >> beam.Map(lambda _: self.make_plan().ranked())
-        )
-        planned = beam.pvalue.AsSingleton(plan)
-        blocks = (
-            plan
-            | "Blocks" >> beam.FlatMap(lambda plan: range(len(plan.corpora[0].blocks)))
-            | "SpreadBlocks" >> beam.Reshuffle()
-        )
+    def expand(self, root: beam.Pipeline) -> MinedHint:
+        """Learns cells, routes rows to them, compares rows inside them, and audits the result."""
+        plan_collection = root | "Folder" >> beam.Create([self.find.work]) | "Plan" >> beam.Map(_plan_on_worker, self)
+        plan = beam.pvalue.AsSingleton(plan_collection)
+        blocks = plan_collection | "Blocks" >> beam.FlatMap(_block_numbers) | "SpreadBlocks" >> beam.Reshuffle()
         centers = (
             blocks
-            | "Sample" >> beam.Map(_sample, planned, self.cells)
+            | "Sample" >> beam.Map(_sample_for_cells, plan, self.cells)
             | "AllSamples" >> beam.combiners.ToList()
-            | "LearnCells" >> beam.Map(_learn, planned, self.cells)
+            | "LearnCells" >> beam.Map(_learn_cells, plan, self.cells)
         )
-        routed = blocks | "Route" >> beam.Map(_route, planned, beam.pvalue.AsSingleton(centers), self.routes)
-        compared = (
-            routed
-            | "AllRouted" >> beam.CombineGlobally(AddUpFn())
-            | "Turns" >> beam.FlatMap(lambda sizes: list_turns(sizes[0], self.cells) if sizes else ())
-            | "Spread" >> beam.Reshuffle()
-            | "Compare" >> beam.ParDo(_CompareCellsFn(self.find.workers), planned)
-        )
-        shelves = plan | "Shelves" >> beam.FlatMap(_empty_shelves)
         found = (
-            (compared, shelves)
-            | "EveryShelf" >> beam.Flatten()
-            | "MeetOnShelf" >> beam.GroupByKey()
-            | "Found" >> beam.FlatMap(_merge_shelf, planned)
+            blocks
+            | "Route" >> beam.Map(_route_block, plan, beam.pvalue.AsSingleton(centers), self.routes)
+            | "AllRouted" >> beam.CombineGlobally(_AddSizesFn()).without_defaults()
+            | "CellTasks" >> beam.FlatMap(plan_cell_tasks, self.cells, self.min_divided_rows)
+            | "Spread" >> beam.Reshuffle()
+            | "Compare" >> beam.ParDo(_CompareCellsFn(self.find.workers, self.find.max_held_bytes), plan)
         )
-        audit = {"plan": plan, "blocks": blocks, "found": found} | "Audit" >> AuditNeighbors(
-            rows=self.audit_rows, min_score=self.audit_score
+        empty_ranges = plan_collection | "EmptyRanges" >> beam.FlatMap(_empty_ranges)
+        neighbors = (
+            (found, empty_ranges)
+            | "AllRanges" >> beam.Flatten()
+            | "GroupByBlockRange" >> beam.GroupByKey()
+            | "Merge" >> beam.FlatMap(_merge_range, plan)
         )
-        return {"plan": plan, "found": found, "audit": audit}
+        audit = neighbors | "Audit" >> AuditNeighbors(
+            plan=plan_collection, blocks=blocks, rows=self.audit_rows, min_score=self.audit_score
+        )
+        return MinedNeighbors(plan_collection, neighbors, audit)
 
-    def make_plan(self) -> Plan:
-        """Looks into the files of the corpus."""
+    def make_plan(self) -> MiningPlan:
+        """Inspects the files of the corpus."""
         return self.find.make_plan(self.cells, self.routes)
 
 
-def _sample(number: int, plan: Plan, cells: int) -> tuple[np.ndarray, np.ndarray]:
-    """The rows of a block that cells are learned on: ranks and vectors."""
-    corpus = plan.corpora[0]
-    wanted = min(SAMPLE_PER_CELL * (cells or cells_for(corpus.rows)), MAX_SAMPLE)
-    block, _ = cached_block(corpus, number, plan.group_column)
-    chosen = sample_of(block.ranks, corpus.rows, wanted)
-    return block.ranks[chosen], block.vectors.numpy()[chosen]
+def _plan_on_worker(_: str, find: FindRoutedNeighbors) -> MiningPlan:
+    return find.make_plan().with_ordinals()
 
 
-def _learn(samples: list[tuple[np.ndarray, np.ndarray]], plan: Plan, cells: int) -> np.ndarray:
+def _block_numbers(plan: MiningPlan) -> Iterable[int]:
+    return range(len(plan.corpora[0].blocks))
+
+
+def _sample_for_cells(number: int, plan: MiningPlan, cells: int) -> SampledRows:
+    """A block's share of the sample that cells are learned from."""
+    n_cells = cells or default_cells(plan.corpora[0].rows)
+    return sample_block(number, plan, min(SAMPLE_ROWS_PER_CELL * n_cells, MAX_SAMPLE_ROWS), SAMPLE_SEED)
+
+
+def _learn_cells(samples: list[SampledRows], plan: MiningPlan, cells: int) -> np.ndarray:
+    """The centres (m, dim) of the cells."""
     if not samples:
         return np.empty((0, plan.corpora[0].dim), np.float32)
-    ranks = np.concatenate([ranks for ranks, _ in samples])
-    vectors = np.concatenate([vectors for _, vectors in samples])[np.argsort(ranks)]
-    count = cells or cells_for(plan.corpora[0].rows)
-    return learn_cells(vectors, count, MAX_CROWD / count)
+    n_cells = cells or default_cells(plan.corpora[0].rows)
+    return learn_cells(join_samples(samples).vectors, n_cells, MAX_CELL_RATIO / n_cells)
 
 
-def _route(number: int, plan: Plan, centers: np.ndarray, routes: int) -> tuple[np.ndarray]:
-    """Writes a block's rows to their nearest cells; returns how many each cell got."""
-    block, _ = cached_block(plan.corpora[0], number, plan.group_column)
+def _route_block(number: int, plan: MiningPlan, centers: np.ndarray, routes: int) -> np.ndarray:
+    """Writes the rows of a block to their nearest cells; returns the number of rows (m,) in each cell."""
+    block = block_cache().get(plan.corpora[0], number, plan.group_column).block
     cells = nearest_cells(block.vectors.numpy(), centers, routes)
-    return (write_cells(plan, number, block, cells, len(centers)),)
+    return write_cells(plan, number, block, cells, len(centers))
+
+
+class _AddSizesFn(beam.CombineFn):
+    """Adds up the sizes of cells (m,) over all blocks."""
+
+    def create_accumulator(self) -> np.ndarray | int:
+        return 0
+
+    def add_input(self, accumulator: np.ndarray | int, sizes: np.ndarray) -> np.ndarray:
+        return accumulator + sizes
+
+    def merge_accumulators(self, accumulators: Iterable[np.ndarray | int]) -> np.ndarray | int:
+        return sum(accumulators)
+
+    def extract_output(self, accumulator: np.ndarray | int) -> np.ndarray | int:
+        return accumulator
 
 
 class _CompareCellsFn(beam.DoFn):
-    """Compares the rows inside each of a range of cells."""
+    """Compares the rows inside each cell of a task, or loads what an earlier run found for it.
 
-    def __init__(self, workers: int) -> None:
+    Output is candidates of rows (numbers of rows in the corpus), keyed by the block range of the rows. Candidates of
+    several tasks are merged before they are emitted.
+    """
+
+    def __init__(self, workers: int, max_held_bytes: int) -> None:
         self._workers = workers
-        self._cells = Metrics.counter("mine", "cells")
-        self._kept = Metrics.counter("mine", "turns_kept")
-        self._cosines = Metrics.counter("mine", "cosines")
+        self._max_held_bytes = max_held_bytes
+        self._n_cells = Metrics.counter("mine", "cells")
+        self._n_reused = Metrics.counter("mine", "cell_tasks_reused")
+        self._n_cosines = Metrics.counter("mine", "cosines")
 
     def setup(self) -> None:
         torch.set_num_threads(share_of_cores(self._workers))
-        self._work = ""  # the corpus whose rows, by rank, are known
+        self._row_of_ordinal: np.ndarray | None = None  # of the corpus whose plan has the folder `_work`
+        self._work = ""
 
     def start_bundle(self) -> None:
-        self._held: list[_Best] = []
+        self._held: list[RowCandidates] = []  # by ordinal
 
-    def process(self, turn: Turn, plan: Plan) -> Iterator[tuple[int, _Best]]:
+    def process(self, task: CellTask, plan: MiningPlan) -> Iterator[tuple[int, RowCandidates]]:
         self._plan = plan
-        path = f"{plan.work}/{turn.name}.npz"
+        path = f"{plan.work}/{task.file_name}"
         arrays = load_arrays(path)
         if arrays is None:
-            arrays = self._compare(plan, turn)
-            store_arrays(path, arrays)
+            found, n_cosines = compare_cells(plan, task)
+            store_arrays(path, {"ordinals": found.rows, "candidates": found.candidates})
+            self._n_cosines.inc(n_cosines)
         else:
-            self._kept.inc()
-        self._cells.inc(turn.high - turn.low if turn.part == 0 else 0)
-        self._held.append((arrays["ranks"], arrays["best"]))
-        if sum(best.nbytes for _, best in self._held) > HELD_BYTES:
-            yield from self._flush()
-
-    def _flush(self) -> Iterator[tuple[int, _Best]]:
-        """Sends what was found in some turns to the shelves of the rows."""
-        if not self._held:
-            return
-        ranks, best = _merge_found(self._held, self._plan.k)
-        self._held = []
-        corpus = self._plan.corpora[0]
-        if self._work != corpus.work:
-            own = [ranks_of_block(corpus, block) for block in corpus.blocks]
-            self._work, self._rows = corpus.work, np.argsort(np.concatenate(own)).astype(np.uint32)
-        rows = self._rows[ranks]
-        blocks = np.searchsorted([block.first_row for block in corpus.blocks], rows, side="right") - 1
-        shelves = blocks // _shelf_blocks(self._plan)
-        for shelf in np.unique(shelves).tolist():
-            chosen = np.flatnonzero(shelves == shelf)
-            yield shelf, (rows[chosen], best[chosen])
-
-    def _compare(self, plan: Plan, turn: Turn) -> dict[str, np.ndarray]:
-        """The ranks of all rows of the cells, each once, and the best of each."""
-        found: list[_Best] = []
-        same_group = None if plan.pairing == "all" else plan.pairing == "within"
-        for block in read_cells(plan, turn):
-            collected = TopK(len(block), plan.k, plan.min_score)
-            compare(block, block, collected, same_group=same_group)
-            self._cosines.inc(len(block) ** 2)
-            best = collected.best()
-            some = best[:, 0] != EMPTY
-            found.append((block.ranks[some], best[some]))
-        ranks, merged = _merge_found(found, plan.k)
-        return {"ranks": ranks, "best": merged}
+            found = RowCandidates(arrays["ordinals"], arrays["candidates"])
+            self._n_reused.inc()
+        self._n_cells.inc(task.end - task.first if task.part == 0 else 0)
+        self._held.append(found)
+        if sum(held.candidates.nbytes for held in self._held) > self._max_held_bytes:
+            yield from self._emit()
 
     def finish_bundle(self) -> Iterator[WindowedValue]:
-        for found in self._flush():
-            yield WindowedValue(found, MIN_TIMESTAMP, [GlobalWindow()])
+        for item in self._emit():
+            yield WindowedValue(item, MIN_TIMESTAMP, [GlobalWindow()])
+
+    def _emit(self) -> Iterator[tuple[int, RowCandidates]]:
+        """Merges what is held and divides it by the block ranges of its rows."""
+        if not self._held:
+            return
+        merged = merge_row_candidates(self._held, self._plan.k)
+        self._held = []
+        corpus = self._plan.corpora[0]
+        rows = self._rows(self._plan)[merged.rows]
+        blocks = np.searchsorted([block.first_row for block in corpus.blocks], rows, side="right") - 1
+        ranges = blocks // blocks_per_range(self._plan)
+        by_row = RowCandidates(rows, merged.candidates)
+        for number in np.unique(ranges).tolist():
+            yield number, by_row[np.flatnonzero(ranges == number)]
+
+    def _rows(self, plan: MiningPlan) -> np.ndarray:
+        """The row in the corpus of each ordinal (rows of the corpus,); computed once per corpus."""
+        if self._row_of_ordinal is None or self._work != plan.work:
+            ordinals = [ordinals_of_block(plan.corpora[0], block) for block in plan.corpora[0].blocks]
+            self._work, self._row_of_ordinal = plan.work, np.argsort(np.concatenate(ordinals)).astype(np.uint32)
+        return self._row_of_ordinal
 
 
-def _merge_found(found: Iterable[_Best], k: int) -> _Best:
-    """The rows of several results, each once and in order, and the best of each."""
-    found = list(found)
-    rows = np.unique(np.concatenate([np.empty(0, np.uint32), *(own for own, _ in found)]))
-    merged = np.zeros((len(rows), k), np.uint64)
-    for own, best in found:
-        places = np.searchsorted(rows, own)
-        merged[places] = merge_best([merged[places], best], k)
-    return rows, merged
+def compare_cells(plan: MiningPlan, task: CellTask) -> tuple[RowCandidates, int]:
+    """The candidates of the rows of a task's cells, by ordinal, and the number of cosines that were computed."""
+    found, n_cosines = [], 0
+    for block in read_cells(plan, task):
+        topk = TopK(len(block), plan.k, plan.min_score)
+        compare(block, block, topk, same_group=plan.same_group)
+        n_cosines += len(block) ** 2
+        candidates = topk.candidates()
+        has_any = candidates[:, 0] != EMPTY
+        found.append(RowCandidates(block.ordinals[has_any], candidates[has_any]))
+    return merge_row_candidates(found, plan.k), n_cosines
 
 
-def _shelf_blocks(plan: Plan) -> int:
-    """How many blocks, one after the other, come together after the turns.
-
-    A turn finds something for rows everywhere. As both turns and shelves grow as the root of the corpus, what goes
-    between them grows no faster than the corpus.
-    """
-    return min(max(math.isqrt(len(plan.corpora[0].blocks)), 1), MAX_SHELF)
+def _empty_ranges(plan: MiningPlan) -> Iterator[tuple[int, RowCandidates]]:
+    """Every block range once without candidates, so that blocks without neighbours are part of the result."""
+    for number in range(count_ranges(plan)):
+        yield number, RowCandidates.empty(plan.k)
 
 
-def _empty_shelves(plan: Plan) -> Iterator[tuple[int, _Best]]:
-    """All shelves, so that blocks for whose rows nothing is found are told of too."""
-    for shelf in range(-(-len(plan.corpora[0].blocks) // _shelf_blocks(plan))):
-        yield shelf, (np.empty(0, np.uint32), np.empty((0, plan.k), np.uint64))
-
-
-def _merge_shelf(met: tuple[int, Iterable[_Best]], plan: Plan) -> Iterator[Found]:
-    """What was found for the rows of each block on a shelf."""
-    shelf, parts = met
-    blocks = plan.corpora[0].blocks[shelf * _shelf_blocks(plan) :][: _shelf_blocks(plan)]
-    first = blocks[0].first_row
-    best = np.zeros((blocks[-1].first_row + blocks[-1].rows - first, plan.k), np.uint64)
-    for rows, found in parts:
-        places = rows - np.uint32(first)
-        best[places] = merge_best([best[places], found], plan.k)
+def _merge_range(found: tuple[int, Iterable[RowCandidates]], plan: MiningPlan) -> Iterator[BlockNeighbors]:
+    """The neighbours of the rows of each block in a range, from all that was found for the range."""
+    number, parts = found
+    blocks = blocks_of_range(plan, number)
+    first_row = blocks[0].first_row
+    candidates = np.zeros((blocks[-1].first_row + blocks[-1].rows - first_row, plan.k), np.uint64)
+    for part in parts:
+        merge_into(candidates, part.rows - np.uint32(first_row), part.candidates)
     for block in blocks:
-        start = block.first_row - first
-        yield Found(0, block.number, best[start : start + block.rows])
+        start = block.first_row - first_row
+        yield BlockNeighbors(0, block.number, candidates[start : start + block.rows])

@@ -1,1 +1,1 @@
-"""What the report shows, gathered from the datasets."""
+"""The data of the report, collected from the datasets."""

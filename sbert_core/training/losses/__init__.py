@@ -1,1 +1,1 @@
-"""Objectives: what is learned from a batch, and their registry."""
+"""Training objectives (losses) and their registry."""

@@ -1,4 +1,4 @@
-"""Objectives that take a teacher's word: its vectors, or how much better it finds one passage than another."""
+"""Distillation objectives: the vectors of a teacher, or the margin of its scores."""
 
 import torch
 import torch.nn.functional as F
@@ -9,12 +9,12 @@ from sbert_core.training.losses.objective import Objective, require_labels
 
 
 class Distillation(Objective):
-    """The student embeds a text where the teacher does.
+    """The student reproduces the vectors of the teacher.
 
         loss = mean over columns c, rows i and dimensions k of (u_c,i,k - t_i,k)^2
 
-    The labels are the teacher's vectors t (n, dim). Every text column is pulled onto them: one column to copy the
-    teacher, a source text and its translations to teach the teacher's space to other languages.
+    The labels are the teacher's vectors t (n, dim). Every text column is trained towards them: one column to copy
+    the teacher; a text and its translations to extend the teacher's space to other languages.
     """
 
     columns = (1, None)
@@ -32,12 +32,12 @@ class Distillation(Objective):
 
 
 class MarginDistillation(Objective):
-    """The student prefers one passage to another by as much as a cross-encoder does (MarginMSE).
+    """The student reproduces the score margin of a cross-encoder between two passages (MarginMSE).
 
         loss = mean over rows of (q . p - q . n - margin)^2
 
     The columns are query, positive, negative; the label is the teacher's score of (q, p) minus that of (q, n). The
-    dot product of the vectors as they are: a student that normalises them reaches no margin above 2.
+    dot product is that of the vectors without normalisation: for unit vectors margins are at most 2.
     """
 
     columns = (3, 3)

@@ -1,4 +1,4 @@
-"""Vectors whose first components are good vectors too."""
+"""Matryoshka objective: vectors that can be truncated to their first components."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -11,7 +11,7 @@ from sbert_core.errors import DataError
 from sbert_core.training.losses.objective import Objective, check_between
 
 if TYPE_CHECKING:
-    from sbert_core.training.model import TrainedEncoder
+    from sbert_core.training.trained_encoder import TrainedEncoder
 
 
 class Matryoshka(Objective):
@@ -21,7 +21,7 @@ class Matryoshka(Objective):
 
     Vectors are truncated as `SentenceEncoder` truncates them: those of an encoder that `normalizes` are scaled to unit
     length again. A teacher's vectors are truncated likewise, and keep their length if the student's do. `dim` is the
-    encoder's; weights are 1 unless given. In everything else it is the other objective.
+    encoder's; weights are 1 unless given. All else is as in the other objective.
     """
 
     def __init__(
@@ -36,7 +36,7 @@ class Matryoshka(Objective):
         super().__init__()
         name = type(objective).__name__
         if not objective.truncatable:
-            raise DataError(f"{name} cannot learn truncated vectors: leave out 'matryoshka_dims'")
+            raise DataError(f"{name} cannot be trained on truncated vectors: leave out 'matryoshka_dims'")
         if not isinstance(dims, Sequence) or isinstance(dims, str) or not dims:
             raise DataError(f"option 'matryoshka_dims' is {dims!r}: list one dimension or more, such as [{dim}]")
         if any(type(size) is not int or not 0 < size <= dim for size in dims) or len(set(dims)) < len(dims):
@@ -69,13 +69,13 @@ class Matryoshka(Objective):
         return total
 
     def _truncate(self, vectors: Tensor, size: int) -> Tensor:
-        """The first components (n, size); with the length of the whole, which of a student that normalises is 1."""
+        """The first components (n, size); scaled to the length of the full vectors if the encoder normalises."""
         if not self.normalizes or size == vectors.shape[1]:
             return vectors[:, :size]
         return F.normalize(vectors[:, :size], dim=-1) * vectors.norm(dim=-1, keepdim=True)
 
     def logits(self, vectors: list[Tensor]) -> Tensor | None:
-        """The objective's, of the whole vectors."""
+        """Those of the objective, for the full vectors."""
         return self.objective.logits(vectors)
 
     def after_step(self, encoder: "TrainedEncoder") -> None:

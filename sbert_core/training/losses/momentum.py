@@ -12,10 +12,10 @@ from sbert_core.training.losses.objective import check_between
 from sbert_core.training.losses.ranking_losses import Contriever
 
 if TYPE_CHECKING:
-    from sbert_core.training.model import TrainedEncoder
+    from sbert_core.training.trained_encoder import TrainedEncoder
 
 _KEYS = "key_encoder."
-_MOST_QUEUED = 10_000_000  # vectors, which are all in memory
+MAX_QUEUE_SIZE = 10_000_000  # vectors, all in memory
 
 
 class MomentumContrast(Contriever):
@@ -44,8 +44,8 @@ class MomentumContrast(Contriever):
         queue_size: int = 8192,
     ) -> None:
         super().__init__(scale=scale, temperature=temperature, min_crop=min_crop, max_crop=max_crop)
-        if type(queue_size) is not int or not 1 <= queue_size <= _MOST_QUEUED:
-            raise DataError(f"option 'queue_size' is {queue_size!r}: give a whole number from 1 to {_MOST_QUEUED:,}")
+        if type(queue_size) is not int or not 1 <= queue_size <= MAX_QUEUE_SIZE:
+            raise DataError(f"option 'queue_size' is {queue_size!r}: give a whole number from 1 to {MAX_QUEUE_SIZE:,}")
         self.momentum = check_between("momentum", momentum, 0, 1)
         self.queue: Tensor
         self.n_queued: Tensor
@@ -92,15 +92,15 @@ class MomentumContrast(Contriever):
     def _keys_of(self, encoder: "TrainedEncoder") -> "TrainedEncoder":
         if self.key_encoder is None:
             self.key_encoder = copy.deepcopy(encoder).requires_grad_(False)
-            self.key_encoder.shift = None  # an attack is on what is learned
-            self.key_encoder.prompts = ()  # those of a batch are handed over with it
+            self.key_encoder.shift = None  # attacks are on the trained encoder only
+            self.key_encoder.prompts = ()  # passed with each batch
             if self._loaded_keys:
                 self.key_encoder.load_state_dict(self._loaded_keys)
                 self._loaded_keys = {}
         return self.key_encoder.eval()
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
-        # The key encoder is made with the first batch; until then its weights are kept aside.
+        # The key encoder is created with the first batch; until then its weights are stored here.
         if self.key_encoder is None:
             start = prefix + _KEYS
             names = [name for name in state_dict if name.startswith(start)]

@@ -1,4 +1,4 @@
-"""What every objective has: the columns and labels it wants, the texts it embeds, and a loss of their vectors."""
+"""The base class of objectives: required columns and labels, the texts to embed, and the loss of their vectors."""
 
 import abc
 import math
@@ -12,26 +12,26 @@ from torch import Tensor, nn
 from sbert_core.errors import DataError
 
 if TYPE_CHECKING:
-    from sbert_core.training.model import TrainedEncoder
+    from sbert_core.training.trained_encoder import TrainedEncoder
 
-_LARGEST = sys.float_info.max
+_MAX_FLOAT = sys.float_info.max
 
 Labels = Literal["none", "class", "binary", "score", "vector"]
 
 
 class Objective(nn.Module, abc.ABC):
-    """What is learned: a loss of the vectors of one batch. Base class.
+    """A loss of the vectors of one batch. Base class.
 
-    Vectors come as the encoder makes them, in float32 and outside autocast; a loss that means cosine normalises
-    them itself. A run of several processes hands over the vectors and labels of the whole global batch.
+    Vectors are those of the encoder, in float32 and outside autocast; a loss that uses cosine normalises them itself.
+    In a run with several processes, vectors and labels are those of the whole global batch.
     """
 
-    columns: tuple[int, int | None] = (2, 2)  # least and most text columns; None: any number
+    columns: tuple[int, int | None] = (2, 2)  # minimum and maximum number of text columns; None: no maximum
     labels: Labels = "none"
     distinct: bool = False  # every other row of a batch is a negative: no text twice in one batch
-    queued: bool = False  # keeps negatives of earlier batches: a batch of one row has some too
-    grouped: bool = False  # wants several rows of each class in a batch
-    truncatable: bool = True  # the loss means the same of the first few components of the vectors
+    queued: bool = False  # uses negatives of earlier batches: a batch may have one row
+    grouped: bool = False  # needs several rows of each class in a batch
+    truncatable: bool = True  # the loss can be computed for the first components of the vectors
 
     def __init__(self) -> None:
         super().__init__()
@@ -47,7 +47,7 @@ class Objective(nn.Module, abc.ABC):
 
     @abc.abstractmethod
     def forward(self, vectors: list[Tensor], labels: Tensor | None) -> Tensor:
-        """The loss, a scalar: the mean over the batch unless the objective says otherwise."""
+        """The loss, a scalar: the mean over the batch unless the objective defines another."""
 
     def logits(self, vectors: list[Tensor]) -> Tensor | None:
         """Scores (n, choices) whose softmax is a distribution per row, if the objective has one."""
@@ -58,19 +58,19 @@ class Objective(nn.Module, abc.ABC):
 
 
 def require_labels(objective: Objective, labels: Tensor | None) -> Tensor:
-    """The labels, which this objective cannot do without."""
+    """The labels, which this objective requires."""
     if labels is None:
         raise DataError(
-            f"{type(objective).__name__} learns from labels ({objective.labels}), and the batch has none: "
+            f"{type(objective).__name__} needs labels ({objective.labels}), but the batch has none: "
             "name the label column of the data"
         )
     return labels
 
 
-def check_at_least(option: str, value: float, least: float) -> float:
-    """The value of an option, if it is a finite number that is not below `least`."""
-    if not _is_number(value) or value < least:
-        raise DataError(f"option {option!r} is {value!r}: give a number of at least {least:g}")
+def check_at_least(option: str, value: float, minimum: float) -> float:
+    """The value of an option, if it is a finite number of at least `minimum`."""
+    if not _is_number(value) or value < minimum:
+        raise DataError(f"option {option!r} is {value!r}: give a number of at least {minimum:g}")
     return value
 
 
@@ -90,5 +90,5 @@ def check_choice(option: str, value: str, choices: Collection[str]) -> str:
 
 
 def _is_number(value: object) -> bool:
-    # A whole number of any length is compared, never turned into a float, which has a greatest one.
-    return type(value) in (int, float) and -_LARGEST <= value <= _LARGEST  # type: ignore[operator]
+    # Compared as it is: an integer may be too large for a float.
+    return type(value) in (int, float) and -_MAX_FLOAT <= value <= _MAX_FLOAT  # type: ignore[operator]

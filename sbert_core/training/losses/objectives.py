@@ -42,7 +42,7 @@ OBJECTIVES: dict[str, type[Objective]] = {
     "distillation": Distillation,
     "margin_distillation": MarginDistillation,
 }
-_SIZES = ("dim", "n_classes")  # told by the encoder and the data, never by the user
+_SIZES = ("dim", "n_classes")  # set by the encoder and the data, not by the user
 _MATRYOSHKA = ("matryoshka_dims", "matryoshka_weights")
 
 
@@ -52,14 +52,14 @@ def make_objective(
     """Makes the objective with this name for an encoder of `dim` dimensions, which `normalizes` its vectors or not.
 
     `classes` are those of the data's labels, `options` the objective's own; `matryoshka_dims` among them, and perhaps
-    `matryoshka_weights`, let it learn truncated vectors too.
+    `matryoshka_weights`, train truncated vectors too.
     """
     kind = _find(name)
-    known = option_names(name)
+    allowed = option_names(name)
     for option in options:
-        if option not in known and option not in _MATRYOSHKA:  # which says itself whether it can wrap the objective
-            names = ", ".join(known)
-            raise DataError(f"objective {name!r} has no option {option!r}{_closest(option, known)}: use {names}")
+        if option not in allowed and option not in _MATRYOSHKA:  # `Matryoshka` checks whether it can wrap
+            names = ", ".join(allowed)
+            raise DataError(f"objective {name!r} has no option {option!r}{_closest(option, allowed)}: use {names}")
     sizes = {"dim": dim, "n_classes": len(classes)}
     wanted = inspect.signature(kind).parameters
     own = {option: value for option, value in options.items() if option not in _MATRYOSHKA}

@@ -1,4 +1,4 @@
-"""Objectives on pairs of texts with a label: a class, a score, or whether both mean the same."""
+"""Objectives on labelled pairs of texts: a class, a score, or a binary label."""
 
 import torch
 import torch.nn.functional as F
@@ -16,8 +16,8 @@ class Classification(Objective):
 
         loss = mean over rows of -log softmax(W [u; v; |u - v|])[label]
 
-    W is (n_classes, k * dim) and is learned with the encoder; there is no bias. `concatenation` says which k
-    vectors W sees: those of the paper, in the order written.
+    W is (n_classes, k * dim) and is trained with the encoder; there is no bias. `concatenation` selects the k vectors
+    that W is applied to, in the order written: the variants of the paper.
     """
 
     labels = "class"
@@ -26,7 +26,7 @@ class Classification(Objective):
     def __init__(self, *, dim: int, n_classes: int, concatenation: str = "u,v,|u-v|") -> None:
         super().__init__()
         if n_classes < 2:
-            raise DataError(f"classification has {n_classes} class(es): the labels need at least two different ones")
+            raise DataError(f"classification has {n_classes} class(es): use labels with at least two")
         check_choice("concatenation", concatenation, CONCATENATIONS)
         self.terms = concatenation.split(",")
         self.head = nn.Linear(len(self.terms) * dim, n_classes, bias=False)

@@ -1,4 +1,4 @@
-"""Objectives that find a text's positive among all others of the batch."""
+"""Objectives that rank the positive of a text first among all texts of the batch."""
 
 import numpy as np
 import torch
@@ -29,7 +29,9 @@ class MultipleNegatives(Objective):
     ) -> None:
         super().__init__()
         if scale is not None and temperature is not None:
-            raise DataError("options 'scale' and 'temperature' say the same (scale = 1 / temperature): give one")
+            raise DataError(
+                "options 'scale' and 'temperature' are the same setting (scale = 1 / temperature): give one"
+            )
         if temperature is not None:
             scale = 1 / check_between("temperature", temperature, 0, float("inf"))
         self.scale = self.default_scale if scale is None else check_between("scale", scale, 0, float("inf"))
@@ -57,8 +59,8 @@ class SimCSE(MultipleNegatives):
 
         loss = mean over rows i of -log( exp(s cos(h_i, h'_i)) / sum over rows j of exp(s cos(h_i, h'_j)) )
 
-    One text column; s = 20 is the paper's temperature of 0.05. An encoder without dropout learns only to spread
-    its vectors.
+    One text column; s = 20 is the paper's temperature of 0.05. Without dropout an encoder is only trained
+    to spread its vectors.
     """
 
     columns = (1, 1)
@@ -97,7 +99,7 @@ class Contriever(MultipleNegatives):
         loss = mean over rows i of -log( exp(s cos(c_i, c'_i)) / sum over rows j of exp(s cos(c_i, c'_j)) )
 
     One text column. A crop is a run of words; its share of the text is uniform between `min_crop` and `max_crop`,
-    its place is uniform, and it has at least one word. Words are what white space parts. s = 20 is the paper's
+    its place is uniform, and it has at least one word. Words are separated by white space. s = 20 is the paper's
     temperature of 0.05; its dot product is a cosine here.
     """
 

@@ -55,7 +55,7 @@ class _BatchTriplet(Objective):
 
     @abc.abstractmethod
     def losses(self, distances: Tensor, positive: Tensor, negative: Tensor) -> Tensor:
-        """The losses to average; who is whose positive and negative is told by masks (n, n)."""
+        """The losses to average; the masks (n, n) are true for positives and negatives of each anchor."""
 
 
 def _hardest(distances: Tensor, positive: Tensor, negative: Tensor) -> Tensor:
@@ -109,7 +109,7 @@ class BatchAllTriplet(_BatchTriplet):
 
 
 class BatchSemiHardTriplet(_BatchTriplet):
-    """Each positive pair of a batch with the closest negative that lies beyond it (Schroff et al. 2015).
+    """Each positive pair of a batch with the closest negative that is farther away (Schroff et al. 2015).
 
         loss = mean over pairs (a, p) of max(d(a, p) - d(a, n) + margin, 0)
 
