@@ -30,6 +30,7 @@ setup(
         "numpy>=1.26",
         "pandas>=2.2",
         "pyarrow>=16",
+        "pydantic>=2.5",
         "pyyaml>=6",
         "regex>=2024.5",
         "safetensors>=0.4.3",

@@ -56,7 +56,7 @@ def load_vectors(data: Path, cache: Path | None) -> np.ndarray:
 
 
 def bare_product(vectors: torch.Tensor) -> None:
-    """Every pair's dot product once, and nothing else: the floor."""
+    """Every pair's dot product once, and nothing else: the lower bound of the time."""
     tile = torch.empty(TILE_ROWS, TILE_ROWS)
     for i in range(0, len(vectors), TILE_ROWS):
         for j in range(i, len(vectors), TILE_ROWS):
@@ -84,7 +84,7 @@ def faiss_ivf(vectors: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def pairs_found(scores: np.ndarray, indices: np.ndarray) -> set[tuple[int, int]]:
-    """The pairs of at least the threshold in a result of faiss."""
+    """The pairs with at least the minimum score in a result of faiss."""
     rows, places = np.nonzero((scores >= THRESHOLD) & (indices >= 0))
     others = indices[rows, places]
     return {(min(a, b), max(a, b)) for a, b in zip(rows.tolist(), others.tolist(), strict=True) if a != b}

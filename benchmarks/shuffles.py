@@ -1,7 +1,7 @@
-"""Counts what a pipeline on the local runner shuffles, hands to side inputs, and reads on the driver.
+"""Counts what a pipeline on the local runner shuffles, passes as side inputs, and reads on the driver.
 
-The local runner groups in buffers of its own; those are counted as they fill, in the bytes that Beam's coders give an
-element, which are what any engine would move. A combine is counted after it was lifted, as on any engine.
+The local runner groups in its own buffers. Their content is counted in the bytes of Beam's coders, which any engine
+would move. A combine is counted after lifting, as on any engine.
 """
 
 import contextlib
@@ -31,7 +31,7 @@ class Counts:
 
     shuffles: dict[str, Moved] = dataclasses.field(default_factory=dict)
     side_inputs: dict[str, int] = dataclasses.field(default_factory=dict)  # bytes of the largest of each consumer
-    gathered: dict[str, int] = dataclasses.field(default_factory=dict)  # bytes that one worker is handed in one piece
+    gathered: dict[str, int] = dataclasses.field(default_factory=dict)  # bytes that one worker gets in one piece
     driver_bytes: int = 0  # read from files outside of pipelines
     running: bool = False
 
@@ -48,7 +48,7 @@ class _CountingBuffer(execution.GroupingBuffer):
 
 
 class _CountingFile:
-    """Tells how much of a file is read."""
+    """Counts the bytes that are read from a file."""
 
     def __init__(self, file: Any, counts: Counts) -> None:
         self._file = file

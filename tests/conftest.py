@@ -1,7 +1,7 @@
 import os
 
 os.environ["HF_HUB_OFFLINE"] = "1"  # before anything imports huggingface_hub
-# Some virtual machines announce AMX and do not have it: there torch dies in bfloat16.
+# Some virtual machines report AMX but do not support it: torch then crashes in bfloat16.
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
 
 import pytest
@@ -10,8 +10,6 @@ from sentence_transformers import SentenceTransformer
 
 from sbert_beam import SentenceEncoder
 from sbert_core.encoder.model_source import find_model
-
-torch.set_num_threads(1)  # tests run in several processes
 
 SENTENCES = [
     "A man is playing a flute.",
@@ -25,6 +23,12 @@ SENTENCES = [
     "one",
     "the the the the the the the the the the the the the the the the the the the the the the the the the",
 ]
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> None:
+    """Tests run in several processes; a job that a test runs may set more threads."""
+    torch.set_num_threads(1)
 
 
 @pytest.fixture

@@ -80,6 +80,7 @@ def test_all_rows_rejected(tmp_path):
     assert len(read_output(tmp_path / "out")) == 0
 
 
+@pytest.mark.slow
 def test_empty_file(tmp_path):
     figures = run_fake(write_shards(tmp_path / "in", make_table(1)[:0], 1), tmp_path / "out")
     assert figures["rows in"] == figures["embedded"] == 0

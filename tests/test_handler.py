@@ -53,6 +53,7 @@ def check_vectors(expected: dict):
     return check
 
 
+@pytest.mark.slow
 def test_vectors_are_the_encoders(tiny, sentences):
     expected = load_tiny(tiny).encode(sentences)
 
@@ -67,6 +68,7 @@ def test_vectors_are_the_encoders(tiny, sentences):
     infer(sentences, handler, check=check)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("settings", "inference_args", "prompt"),
     [
@@ -127,6 +129,7 @@ def take_keyed_vector(keyed):
     return keyed[0], keyed[1].inference
 
 
+@pytest.mark.slow
 def test_a_model_for_each_key(tiny):
     """Beam hands out proxies of the models here: nothing but their methods can be used."""
     options = [{"device": "cpu"}, {"device": "cpu", "truncate_dim": 8}]
@@ -153,6 +156,7 @@ def test_rows():
     infer(rows, handler, check=check_vectors({1: fake_vector("one"), 2: fake_vector("two two")}))
 
 
+@pytest.mark.slow
 def test_streaming():
     stream = test_stream.TestStream().add_elements(["one"]).advance_watermark_to(10).add_elements(["two"])
     handler = SentenceEncoderHandler(load=load_fake)
@@ -248,6 +252,7 @@ def test_bad_columns(columns):
         SentenceEmbeddings(columns=columns)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", [dict, beam.Row])
 def test_ml_transform(tiny, tmp_path, make):
     """The second pipeline knows the model from the first one's artifacts only."""

@@ -131,6 +131,9 @@ def test_a_passing_fault_rejects_nothing(command, tmp_path):
     assert code == 1
     message = "the machine failed, not a text, at part-000.parquet rows 30 to 49: AcceleratorError: CUDA error"
     assert message in printed
+    folder = tmp_path / "out" / "embeddings"
+    advice = f"Parts done so far (1) are safe in {folder}: the same command continues from them"
+    assert printed.strip().endswith(advice)
     assert len(printed.strip().splitlines()) == 1
     assert read_rejected(tmp_path) == []
     code, printed = command()

@@ -2,6 +2,7 @@
 
 import ast
 import collections
+import functools
 import graphlib
 from pathlib import Path
 
@@ -20,6 +21,7 @@ MODULES = [path for package in FORBIDDEN for path in sorted((ROOT / package).rgl
 TEST_MODULES = sorted((ROOT / "tests").rglob("*.py"))
 
 
+@functools.cache
 def imported_modules(path: Path) -> set[str]:
     """The modules that a file imports, also within functions and for type checking."""
     found = set()

@@ -282,8 +282,8 @@ def test_resumes_after_a_crash(tmp_path, monkeypatch, corpus, mined, routed_outp
 
 
 def test_resumes_after_a_kill(tmp_path):
-    pattern = write_vectors(tmp_path / "in", clustered(3000, 64), 3)
-    options = {"block_rows": 150, "top_k": 4}
+    pattern = write_vectors(tmp_path / "in", clustered(1500, 64), 3)
+    options = {"block_rows": 100, "top_k": 4}
     flags = [flag for name, value in options.items() for flag in (f"--{name}", str(value))]
     command = [sys.executable, "-m", "pipelines", "mine", "--input", pattern, "--output", str(tmp_path / "out"), *flags]
     process = subprocess.Popen(command, cwd=DEMO.parent, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)

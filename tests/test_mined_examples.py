@@ -7,6 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import torch
 
 from pipelines import embed, mine
 from pipelines.cli import main
@@ -271,8 +272,16 @@ def test_no_negatives(default_encoder):
         hard_negatives(default_encoder, POSITIVES)
 
 
+@pytest.fixture
+def own_threads():
+    """Restores the number of threads, which jobs set: later tests in this process would be slower."""
+    threads = torch.get_num_threads()
+    yield
+    torch.set_num_threads(threads)
+
+
 @pytest.mark.slow
-def test_from_the_jobs_to_triplets(tmp_path):
+def test_from_the_jobs_to_triplets(tmp_path, own_threads):
     """The functions read the outputs of embed and mine."""
     demo = Path(__file__).parents[1] / "demo" / "sentences"
     table = pa.concat_tables([pq.read_table(path) for path in sorted(demo.glob("*.parquet"))]).slice(0, 120)

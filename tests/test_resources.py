@@ -67,6 +67,7 @@ def experiments_of(root: beam.Pipeline) -> set[str]:
     return set(root.options.view_as(DebugOptions).experiments or [])
 
 
+@pytest.mark.slow
 def test_hints_are_on_the_encoding_step_alone():
     assert hints_by_step(local_graph(make_options(**WISHES))) == {"EncodeSentences/Encode/ParDo(_EncodeFn)": HINTS}
     assert hints_by_step(local_graph(make_options())) == {}
@@ -81,6 +82,7 @@ def test_dataflow_gets_the_hints():
     assert {"enable_data_sampling", "no_use_multiple_sdk_containers"} <= set(experiments)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", WISHES)
 def test_each_hint_alone(name):
     ((_, hints),) = hints_by_step(local_graph(make_options(**{name: WISHES[name]}))).items()
@@ -88,6 +90,7 @@ def test_each_hint_alone(name):
     assert len(hints) == 1
 
 
+@pytest.mark.slow
 def test_only_a_gpu_is_for_one_process():
     assert "no_use_multiple_sdk_containers" in experiments_of(dataflow_pipeline(make_options(accelerator=GPU)))
     assert "no_use_multiple_sdk_containers" not in experiments_of(dataflow_pipeline(make_options(encode_ram="16GB")))
@@ -120,6 +123,7 @@ def test_bad_wishes_are_one_line(job, capsys):
     assert "--accelerator is one GPU per worker" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", ["1.5TB", "16GiB"])
 def test_sizes_that_beam_understands(size):
     assert hints_by_step(local_graph(make_options(encode_ram=size)))
@@ -195,6 +199,7 @@ def test_one_thread_at_a_time_is_in_the_encoder():
         np.testing.assert_array_equal(np.stack(result["embedding"].to_numpy(zero_copy_only=False)), expected)
 
 
+@pytest.mark.slow
 def test_threads_get_the_right_vectors_of_a_real_encoder(tmp_path):
     folder = str(make_transformer(tmp_path / "model"))
     batches = make_batches(6, 30)

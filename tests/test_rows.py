@@ -35,6 +35,7 @@ def create(root, tickets):
     return root | beam.Create(tickets, reshuffle=False).with_output_types(Ticket)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("batch_rows", [3, 1024])
 def test_rows_keep_their_fields(batch_rows):
     def check(rows) -> None:
@@ -50,6 +51,7 @@ def test_rows_keep_their_fields(batch_rows):
         assert_that(encoded, check)
 
 
+@pytest.mark.slow
 def test_timestamps_and_windows_are_kept():
     """Each element is in two windows, and comes out once in each."""
 
@@ -70,6 +72,7 @@ def stamp(ticket):
     return window.TimestampedValue(ticket, ticket.id)
 
 
+@pytest.mark.slow
 def test_loaded_once(tmp_path):
     with beam.Pipeline("FnApiRunner") as root:
         _ = create(root, TICKETS) | EncodeRows(model=str(tmp_path), load=load_counted, batch_rows=2)
@@ -106,6 +109,7 @@ def test_one_thread_encodes_at_a_time(tmp_path, monkeypatch):
     assert CrowdedEncoder.max_inside == 1
 
 
+@pytest.mark.slow
 def test_nothing_is_lost_before_a_batched_write(tmp_path):
     with beam.Pipeline("FnApiRunner") as root:
         rows = root | beam.Create([beam.Row(id=number, text="x" * number) for number in range(10)])
@@ -122,6 +126,7 @@ def test_no_rows():
         assert_that(create(root, []) | EncodeRows(load=load_fake), check)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("text", "message"), [(None, "text is null"), ("poison", "RuntimeError: poisoned")])
 def test_rows_that_cannot_be_encoded(text, message):
     tickets = [*TICKETS, Ticket(10, text, Timestamp(0), [])]
@@ -145,6 +150,7 @@ def spoil_seventh(texts, call):
     return {"text 7": math.nan}
 
 
+@pytest.mark.slow
 def test_vectors_that_are_not_finite():
     def check_failed(rows) -> None:
         assert [(row.element.id, row.msg) for row in rows] == [(7, "the vector is not finite")]
@@ -164,6 +170,7 @@ def lose_gpu(texts, call):
         raise RuntimeError("CUDA error: unspecified launch failure")
 
 
+@pytest.mark.slow
 def test_a_fault_of_the_machine_is_not_an_error_of_rows():
     message = "the machine failed, not a text, at rows 0 to 9 of a batch: RuntimeError: CUDA error"
     encode = EncodeRows(load=lambda model: FaultyEncoder(lose_gpu), error_handling={"output": "failed"})
@@ -182,6 +189,7 @@ class Untyped(NamedTuple):
     text: str | None  # Any, to Beam
 
 
+@pytest.mark.slow
 def test_text_of_unknown_type():
     def check(rows) -> None:
         assert [(row.text, row.embedding[0]) for row in rows] == [("one", 3)]

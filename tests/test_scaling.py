@@ -21,6 +21,7 @@ from transforms.encode.encode_sentences import EncodeSentences
 
 SIZES = (2500, 10_000)
 BLOCK_ROWS, K, CLUSTERS = 625, 8, 8
+MAX_GROWTH = 5  # the corpus grows 4 times; what grew with its square would grow 16 times
 SIDE_INPUT_BYTES = 2**18
 QUADRATIC = "FindNeighbors/Spread"  # the block pairs of exact mining
 
@@ -121,8 +122,8 @@ def test_shuffles_grow_no_faster_than_the_corpus(moves, job):
     assert any(each.elements > 1 for each in large.shuffles.values())
     for step, each in large.shuffles.items():
         if (job, step) != ("mine exact", QUADRATIC):
-            assert each.elements <= 4.2 * small.shuffles[step].elements, step
-            assert each.bytes <= 4.2 * small.shuffles[step].bytes, step
+            assert each.elements <= MAX_GROWTH * small.shuffles[step].elements, step
+            assert each.bytes <= MAX_GROWTH * small.shuffles[step].bytes, step
 
 
 @slow
@@ -155,7 +156,7 @@ def test_one_worker_gets_no_more_than_its_step_needs(moves, job):
     grows = {"MineParaphrases/AllPairs", "GroupDuplicates/AllPairs", "ClusterCorpus/AllSamples"}
     small, large = moves[job]
     for step, size in large.gathered.items():
-        assert size <= (4.2 if step in grows else 2.2) * small.gathered[step] + 16_000, step
+        assert size <= (MAX_GROWTH if step in grows else 2.2) * small.gathered[step] + 16_000, step
 
 
 @slow

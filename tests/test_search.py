@@ -17,8 +17,10 @@ from pipelines.search_options import SearchOptions
 from sbert_beam import SentenceEncoder
 from sbert_core.encoder.cross_encoder import CrossEncoder
 from sbert_core.errors import DataError
+from sbert_core.neighbors.cosine import unit_rows
 from tests.tiny_models import make_classifier, make_transformer
 
+slow = pytest.mark.slow
 TEXTS = [f"{who} {verb} the {what}" for who in ("a man", "a dog") for verb in ("jumps over", "is playing") for what in
          ("lazy fox", "quick flute", "brown parcel", "dog")]  # fmt: skip
 
@@ -54,21 +56,21 @@ def read(folder: Path) -> pa.Table:
     return pa.concat_tables([pq.read_table(folder / "search" / part["name"]) for part in parts]).sort_by(order)
 
 
-@pytest.mark.parametrize("block_rows", [4, 8192])
-def test_files_equal_semantic_search(tmp_path, model, corpus, block_rows):
+@slow
+def test_files_equal_semantic_search(tmp_path, model, corpus):
     queries = ["the dog is lazy", "where is the parcel", "flute"]
     options = SearchOptions(
         queries=write_queries(tmp_path, queries),
         corpus=str(corpus),
         output=str(tmp_path),
         top_k=4,
-        block_rows=block_rows,
+        block_rows=4,
     )
     figures = search.run(options)
     assert (figures["queries"], figures["found"], figures["rows searched"]) == (3, 12, 16)
     encoder = SentenceEncoder.load(str(model))
-    asked, known = encoder.encode(queries, prompt_name="query"), encoder.encode(TEXTS)
-    theirs = semantic_search(torch.from_numpy(asked), torch.from_numpy(known), top_k=4)
+    query_vectors, text_vectors = encoder.encode(queries, prompt_name="query"), encoder.encode(TEXTS)
+    theirs = semantic_search(torch.from_numpy(query_vectors), torch.from_numpy(text_vectors), top_k=4)
     table = read(tmp_path)
     assert table["id"].to_pylist() == [f"c{hit['corpus_id']:02}" for hits in theirs for hit in hits]
     assert np.allclose(table["score"], [hit["score"] for hits in theirs for hit in hits], atol=1e-5)
@@ -79,28 +81,31 @@ def test_files_equal_semantic_search(tmp_path, model, corpus, block_rows):
     assert read(tmp_path).equals(table)
 
 
-def test_prompts_have_an_effect(tmp_path, corpus):
-    queries = write_queries(tmp_path, ["the dog is lazy"])
+def test_prompts_have_an_effect(capsys, corpus):
     scores = []
     for flags in ({}, {"prompt": ""}, {"prompt": "where "}):
-        search.run(SearchOptions(queries=queries, corpus=str(corpus), output=str(tmp_path), **flags))
-        scores.append(read(tmp_path)["score"].to_pylist())
+        search.run(SearchOptions(queries="the dog is lazy", corpus=str(corpus), top_k=4, **flags))
+        scores.append([line.split()[1] for line in capsys.readouterr().out.splitlines()[:4]])
     assert scores[0] != scores[1] != scores[2]
 
 
-def test_cross_encoder_orders_what_was_found(tmp_path, corpus):
-    judge = make_classifier(tmp_path / "judge")
+@slow
+def test_a_cross_encoder_orders_what_was_found(tmp_path, model, corpus):
+    cross_encoder = make_classifier(tmp_path / "cross-encoder")
     queries = write_queries(tmp_path, ["the dog is lazy"])
-    search.run(SearchOptions(queries=queries, corpus=str(corpus), output=str(tmp_path), top_k=5))
-    plain = read(tmp_path)
-    flags = {"queries": queries, "corpus": str(corpus), "output": str(tmp_path), "top_k": 5}
-    search.run(SearchOptions(**flags, cross_encoder=str(judge)))
+    options = {"queries": queries, "corpus": str(corpus), "output": str(tmp_path), "top_k": 5}
+    search.run(SearchOptions(**options, cross_encoder=str(cross_encoder)))
     table = read(tmp_path)
     pairs = list(zip(table["query"].to_pylist(), table["text"].to_pylist(), strict=True))
-    assert np.allclose(table["score"], CrossEncoder.load(str(judge)).score(pairs), atol=1e-6)
+    assert np.allclose(table["score"], CrossEncoder.load(str(cross_encoder)).score(pairs), atol=1e-6)
     assert (np.diff(table["score"].to_numpy()) <= 0).all()
-    assert sorted(table["id"].to_pylist()) == sorted(plain["id"].to_pylist())
-    assert sorted(table["cosine"].to_pylist()) == sorted(plain["score"].to_pylist())
+    encoder = SentenceEncoder.load(str(model))
+    text_vectors, _ = unit_rows(encoder.encode(TEXTS))
+    query_vectors, _ = unit_rows(encoder.encode(["the dog is lazy"], prompt_name="query"))
+    cosines = text_vectors @ query_vectors[0]
+    nearest = np.argsort(-cosines)[:5]
+    assert sorted(table["id"].to_pylist()) == sorted(f"c{row:02}" for row in nearest)
+    assert np.allclose(sorted(table["cosine"].to_pylist()), sorted(cosines[nearest]), atol=1e-5)
 
 
 def test_one_query_is_a_table(capsys, corpus):
@@ -111,6 +116,7 @@ def test_one_query_is_a_table(capsys, corpus):
     assert "16" in lines[3]
 
 
+@slow
 def test_rejected_and_no_queries(tmp_path, corpus):
     options = {"corpus": str(corpus), "output": str(tmp_path), "top_k": 99}
     figures = search.run(SearchOptions(queries=write_queries(tmp_path, ["a man", None]), **options))
@@ -132,6 +138,7 @@ def test_refused(tmp_path, corpus, capsys):
     assert "has not finished" in capsys.readouterr().err
 
 
+@slow
 @pytest.mark.parametrize("precision", ["float16", "bfloat16"])
 def test_a_corpus_in_another_precision(tmp_path, model, capsys, precision):
     pq.write_table(pa.table({"id": [f"c{row:02}" for row in range(len(TEXTS))], "text": TEXTS}), tmp_path / "a.parquet")
@@ -141,6 +148,8 @@ def test_a_corpus_in_another_precision(tmp_path, model, capsys, precision):
         search.run(SearchOptions(queries=TEXTS[3], corpus=corpus))
     search.run(SearchOptions(queries=TEXTS[3], corpus=corpus, prompt="", precision=precision))
     assert capsys.readouterr().out.split()[2] == "c03"
+    if precision == "bfloat16":
+        return  # files of queries are encoded by the same step
     queries = write_queries(tmp_path, [TEXTS[5]])
     output = str(tmp_path / "found")
     search.run(SearchOptions(queries=queries, corpus=corpus, output=output, prompt="", precision=precision))

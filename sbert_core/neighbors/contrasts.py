@@ -1,8 +1,8 @@
-"""What a cosine hides: two texts that are nearly the same but for a number or a negation.
+"""Differences that a cosine does not show: two texts that are nearly the same except for a number or a negation.
 
-Each text is looked at once; pairs are then compared as arrays. Numbers are compared as the set of values that are
-written in digits, in any script. Negation is compared for English alone: a text is taken for English if it has more
-function words of English than of any other language below.
+Each text is analysed once; pairs are then compared as arrays. Numbers are compared as the set of values that are
+written in digits, in any script. Negation is compared in English only: a text counts as English if it has more function
+words of English than of any other language below.
 """
 
 import dataclasses
@@ -16,7 +16,7 @@ import pyarrow as pa
 import regex
 
 _HAS_DIGIT = re.compile(r"\d")
-_FRACTION = regex.compile(r"\p{No}")  # also superscripts; NFKC alone would make 21/2 of 2½
+_FRACTION = regex.compile(r"\p{No}")  # also superscripts; NFKC alone would turn 2½ into 21/2
 _OTHER_DIGIT = re.compile(r"(?![0-9])\d")
 _CLOCK = re.compile(r"\b(\d{1,2})(?::(\d\d)(?![\d:]))?(?:(?:\.(\d\d))? ?([ap])\.?m\b)?")
 _MONTH_NAMES = """
@@ -27,7 +27,7 @@ _MONTHS = {name: str(number) for number, names in enumerate(_MONTH_NAMES.split("
 _ANY_MONTH = "|".join(sorted(_MONTHS, key=len, reverse=True))
 _MONTH_BEFORE = re.compile(rf"\b({_ANY_MONTH})\b(?=\.?,? ?\d)")
 _MONTH_AFTER = re.compile(rf"(?<=\d)(?:st|nd|rd|th)?(?: of)?[ -]({_ANY_MONTH})\b")
-# Beginnings of the words that multiply the number before them, and the power of ten.
+# Prefixes of words that multiply the number before them, and the power of ten.
 _SCALES = {
     word: power
     for power, words in {
@@ -41,7 +41,7 @@ _SCALES = {
     for word in words.split()
 }
 _SHORT_SCALES = {"k": 3, "mn": 6, "bn": 9, "mln": 6, "mld": 9}
-_MONEY_SCALES = {"m": 6, "b": 9}  # metres and bytes without a currency before the number
+_MONEY_SCALES = {"m": 6, "b": 9}  # without a currency before the number, they are metres and bytes
 _CURRENCY = "$€£¥₹₩₽₺₫₴₦₱₪¢"
 _NUMBER = re.compile(
     rf"""
@@ -61,54 +61,54 @@ _NUMBER = re.compile(
 
 
 def numbers_in(text: str) -> frozenset[str]:
-    """The numbers that a text has in digits, as they would be written without marks between thousands.
+    """The numbers that a text has in digits, without thousands separators.
 
-    1,000 and 1000 are one number, and so are 3.5 and 3,5, 5.0 and 5, 5kg and 5 kg, 2 million and 2,000,000, the parts
-    of dates in any order, and digits of all scripts. Versions are not decimals: 3.10 is not 3.1. Number words, units,
-    the order of numbers and how often one occurs are not compared.
+    1,000 and 1000 are the same number, and so are 3.5 and 3,5, 5.0 and 5, 5kg and 5 kg, 2 million and 2,000,000, the
+    parts of dates in any order, and digits of all scripts. Versions are not decimals: 3.10 is not 3.1. Number words,
+    units, the order of numbers and the count of each are not compared.
     """
     if not text.isascii():
-        text = unicodedata.normalize("NFKC", _FRACTION.sub(lambda found: f" {found[0]} ", text))
-        text = _OTHER_DIGIT.sub(lambda found: str(unicodedata.decimal(found[0])), text)
+        text = unicodedata.normalize("NFKC", _FRACTION.sub(lambda match: f" {match[0]} ", text))
+        text = _OTHER_DIGIT.sub(lambda match: str(unicodedata.decimal(match[0])), text)
         text = text.replace("\u066b", ".").replace("\u066c", ",")
     if not _HAS_DIGIT.search(text):
         return frozenset()
     text = _CLOCK.sub(_hour_and_minute, text.lower())
     for pattern in (_MONTH_BEFORE, _MONTH_AFTER):
-        text = pattern.sub(lambda found: f" {_MONTHS[found[1]]} ", text)
-    return frozenset(value for found in _NUMBER.finditer(text) for value in _values(found))
+        text = pattern.sub(lambda match: f" {_MONTHS[match[1]]} ", text)
+    return frozenset(value for match in _NUMBER.finditer(text) for value in _values(match))
 
 
-def _hour_and_minute(found: re.Match[str]) -> str:
-    """A time of day as the hour of 24, and the minute if it is not 0; other numbers as they are."""
-    hour, minute, half = int(found[1]), found[2] or found[3], found[4]
-    if not (found[2] or half):
-        return found[0]
+def _hour_and_minute(match: re.Match[str]) -> str:
+    """A time of day as the hour (0 to 23), and the minute if it is not 0; other numbers unchanged."""
+    hour, minute, half = int(match[1]), match[2] or match[3], match[4]
+    if not (match[2] or half):
+        return match[0]
     if half:
         hour = hour % 12 + (12 if half == "p" else 0)
     return f" {hour} {minute} " if minute and int(minute) else f" {hour} "
 
 
-def _values(found: re.Match[str]) -> list[str]:
-    """The numbers of one match: several if it is a date or a list."""
-    if found["date"]:
-        return [_plain(part) for part in found["date"].split(".")]
-    if found["grouped"]:
-        number = re.sub(r"\D", "", found["grouped"]) + (f".{found['cents']}" if found["cents"] else "")
+def _values(match: re.Match[str]) -> list[str]:
+    """The numbers in one match; a date or a list has several."""
+    if match["date"]:
+        return [_plain(part) for part in match["date"].split(".")]
+    if match["grouped"]:
+        number = re.sub(r"\D", "", match["grouped"]) + (f".{match['cents']}" if match["cents"] else "")
         parts = [number]
     else:
-        parts = [found["plain"]] if found["plain"].count(",") < 2 else found["plain"].split(",")
-    values = [_plain(part, exact=not (found["money"] or found["unit"])) for part in parts]
-    power = _SCALES.get(found["scale"]) or _SHORT_SCALES.get(found["short"])
-    if found["money"]:
-        power = power or _MONEY_SCALES.get(found["short"])
+        parts = [match["plain"]] if match["plain"].count(",") < 2 else match["plain"].split(",")
+    values = [_plain(part, exact=not (match["money"] or match["unit"])) for part in parts]
+    power = _SCALES.get(match["scale"]) or _SHORT_SCALES.get(match["short"])
+    if match["money"]:
+        power = power or _MONEY_SCALES.get(match["short"])
     if power and values[-1].count(".") < 2:
         values[-1] = _plain(format(Decimal(values[-1]).scaleb(power), "f"), exact=False)
-    return [f"-{value}" if found["sign"] else value for value in values]
+    return [f"-{value}" if match["sign"] else value for value in values]
 
 
 def _plain(number: str, exact: bool = True) -> str:
-    """A number without zeros that do not count; `exact` keeps those at the end of what may be a version."""
+    """A number without insignificant zeros; `exact` keeps trailing zeros, as the number may be a version."""
     whole, *rest = number.replace(",", ".").split(".")
     whole = whole.lstrip("0") or "0"
     if len(rest) == 1 and not rest[0].strip("0"):
@@ -118,7 +118,7 @@ def _plain(number: str, exact: bool = True) -> str:
     return ".".join([whole, *rest])
 
 
-# Function words of English, and of languages that share some of them. Words that the others lack decide a tie.
+# Function words of English, and of languages that share some of them. Words of English only decide a tie.
 _FUNCTION_WORDS = {
     "english": "a about after all also always am an and any are as at be because been before but by can cannot could "
     "did do does every for from get had has have he her his how i if in into is it its just longer may me more most "
@@ -148,8 +148,8 @@ _FUNCTION_WORDS = {
     "mam mi mnie moj my na nad ne není nie nije o od on ona oni po pod před przez pri są se si sie się so su sú ta tak "
     "tam te ten to tu ty u v ve w we z za ze że že",
 }
-_FUNCTION_SHARE = 0.15  # of the words of a text, and more, are English function words if it is English
-_WORD = re.compile(r"[^\W\d_]+")  # don't is two of them
+_MIN_FUNCTION_SHARE = 0.15  # of the words of an English text are English function words
+_WORD = re.compile(r"[^\W\d_]+")  # don't is two words
 UNKNOWN, ENGLISH, OTHER = 0, 1, 2
 
 _NEGATIONS = frozenset(
@@ -158,20 +158,20 @@ _NEGATIONS = frozenset(
     hadnt hasnt havent isnt mustnt shouldnt wasnt werent wont wouldnt
     """.split()  # noqa: SIM905
 )
-# Said with a negation, but nothing is denied.
+# Phrases with a negation word that negate nothing.
 _IDIOMS = re.compile(
     r"\bnot (?:only|just|merely|simply|to mention|least)\b|\bno (?:doubt|matter|wonder|problem|one's)\b|\bno\. ?\d"
     r"|\bno (?:more|less|fewer|later|earlier) than\b|\b(?:whether|if) or not\b|\bor not\b|\bwhy not\b"
     r"|\bnothing (?:but|less|more) |\byes or no\b|, (?:\w+n't|no|not) (?:it|he|she|they|you|we|i|that)\?"
-    # A question that begins with it asks whether.
+    # At the start of a question, the negation is only a form of asking.
     r"|(?:^|[.?!,] *)(?:are|was|were|is|does|did|has|have|had|will|would|could|should|can|wo|ca)n't (?=[^.!]*\?)"
 )
 
 
-def _tally_table() -> dict[str, int]:
-    """For each known word one number that can be added up: fields of 32 bits.
+def _word_counters() -> dict[str, int]:
+    """For each function word and negation, an integer of 32-bit fields; summed over a text, the fields are counts.
 
-    The first fields count the function words of each language, then those of English alone, then the negations.
+    The first fields count the function words of each language, the next those of English only, the last the negations.
     """
     languages: dict[str, list[int]] = {word: [] for word in _NEGATIONS}
     for field, words in enumerate(_FUNCTION_WORDS.values()):
@@ -184,17 +184,17 @@ def _tally_table() -> dict[str, int]:
     }
 
 
-_TALLIES = _tally_table()
+_WORD_COUNTERS = _word_counters()
 
 
 def language_and_negations(text: str) -> tuple[int, int]:
-    """The language, and how often the text says no in English; idioms that deny nothing do not count.
+    """The language of a text, and the number of English negations in it; idioms that negate nothing do not count.
 
-    OTHER if another language has more of its function words in the text; UNKNOWN if the words do not tell.
+    The language is OTHER if the text has more function words of another language, and UNKNOWN if there are too few.
     """
     text = text.replace("\u2019", "'").lower()
     words = _WORD.findall(text)
-    total = sum([_TALLIES.get(word, 0) for word in words])  # a list: this is where the time goes
+    total = sum([_WORD_COUNTERS.get(word, 0) for word in words])  # a list: faster than a generator
     counts = [total >> 32 * field & 0xFFFFFFFF for field in range(len(_FUNCTION_WORDS) + 2)]
     english, others, own, negations = counts[0], max(counts[1:-2]), counts[-2], counts[-1] + text.count("n't")
     if negations:
@@ -202,12 +202,12 @@ def language_and_negations(text: str) -> tuple[int, int]:
     if others > english:
         return OTHER, negations
     wins = english > others or own
-    return ENGLISH if wins and english >= _FUNCTION_SHARE * len(words) else UNKNOWN, negations
+    return ENGLISH if wins and english >= _MIN_FUNCTION_SHARE * len(words) else UNKNOWN, negations
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Contrasts:
-    """What is compared of each text; built once per text, asked for any number of pairs of them."""
+    """What is compared of n texts; built once, then used for any number of pairs of them."""
 
     numbers: np.ndarray  # (n,) int64: equal for texts with the same numbers
     languages: np.ndarray  # (n,) int8: UNKNOWN, ENGLISH or OTHER
@@ -215,7 +215,7 @@ class Contrasts:
 
     @classmethod
     def of(cls, texts: Sequence[str]) -> "Contrasts":
-        """Looks at each text."""
+        """Analyses each text."""
         keys: dict[frozenset[str], int] = {}
         numbers, languages = np.empty(len(texts), np.int64), np.empty(len(texts), np.int8)
         negated = np.empty(len(texts), bool)
@@ -226,14 +226,14 @@ class Contrasts:
         return cls(numbers, languages, negated)
 
     def numbers_differ(self, first: np.ndarray, second: np.ndarray) -> np.ndarray:
-        """Whether (m,) texts `first` (m,) have other numbers than texts `second` (m,)."""
+        """Whether (m,) the numbers of texts `first` (m,) and `second` (m,) differ; texts are given by their places."""
         return self.numbers[first] != self.numbers[second]
 
     def negation_differs(self, first: np.ndarray, second: np.ndarray) -> pa.BooleanArray:
-        """Whether (m,) one text has a negation and the other has none; null unless the language is English.
+        """Whether (m,) one text has a negation and the other has none; null unless the texts are English.
 
-        It is English if that is the language of one text and the other is English too, or too short to tell.
+        They are if one is English and the other is English or UNKNOWN.
         """
         languages = self.languages[first], self.languages[second]
-        known = (np.minimum(*languages) < OTHER) & (np.maximum(*languages) == ENGLISH)
-        return pa.array(self.negated[first] != self.negated[second], mask=~known)
+        is_english = (np.minimum(*languages) < OTHER) & (np.maximum(*languages) == ENGLISH)
+        return pa.array(self.negated[first] != self.negated[second], mask=~is_english)
