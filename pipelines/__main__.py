@@ -10,7 +10,9 @@ def command() -> int:
     signals.install()
     from pipelines.cli import main
 
-    return main()
+    code = main()
+    signals.ignore()
+    return code
 
 
 if __name__ == "__main__":

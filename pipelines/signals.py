@@ -32,6 +32,15 @@ def install() -> None:
     threading.Thread(target=_watch, args=(read, handled), name="signals", daemon=True).start()
 
 
+def ignore() -> None:
+    """Ignores the signals from now on: the work is done, and the exit of the interpreter must not change the exit code.
+
+    Python restores the default handlers when it exits; without this a late SIGTERM would end it without a line.
+    """
+    for number in _SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
+
+
 def describe_command(name: str, advice: str) -> None:
     """Sets the name of the command and the advice on how to continue, for the line that is printed."""
     _command[:] = [name, advice]

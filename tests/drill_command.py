@@ -29,4 +29,6 @@ if __name__ == "__main__":
 
     embed.make_encode = functools.partial(embed.make_encode, load=load_paced)
     print("begins", flush=True)
-    sys.exit(main())
+    code = main()
+    signals.ignore()
+    sys.exit(code)

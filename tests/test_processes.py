@@ -171,3 +171,12 @@ def test_each_job_can_be_stopped_at_its_start(tmp_path, position, job):
     (line,) = errors.splitlines()
     assert re.match(rf"sbert-beam( {job})?: stopped", line)  # the name of the job follows when flags are read
     wait_for(lambda: not any(map(is_alive, children)), END_SECONDS)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_after_the_work_does_not_change_the_exit_code(number):
+    """The handlers of Python are gone while the interpreter exits."""
+    program = "import os; from pipelines import signals; signals.install(); signals.ignore(); os.kill(os.getpid(), "
+    late = f"{program}{number:d})"
+    done = subprocess.run([sys.executable, "-c", late], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
