@@ -169,15 +169,15 @@ def cluster_figures() -> str:
 
 def check_figures() -> str:
     result = json.loads((RESULTS / "checks.json").read_text(encoding="utf-8"))
-    inside, again, search = result["inside"], result["rerun"], result["search"]
+    inside, again, search = result["inside"], result.get("rerun", {}), result.get("search", {})
     mines = {f"mine, exact, {rows:,}": f"mine {rows}" for rows in (20_000, 50_000)}
     names = {"embed, default model": "embed default", "embed, static encoder": "embed static", **mines}
     names |= {"cluster, leiden": "cluster", "report": "report"}
     jobs = {label: (result.get(name), inside[name]) for label, name in names.items()} | {
-        "search, one query, start-up included": (search["command"], inside["search"]),
-        "search, one query, all loaded": (search["loaded"], inside["search"]),
-        "embed, nothing to do, start-up included": (again["embed command"], inside["rerun"]),
-        "embed, nothing to do, all loaded": (again["embed"], inside["rerun"]),
+        "search, one query, start-up included": (search.get("command"), inside["search"]),
+        "search, one query, all loaded": (search.get("loaded"), inside["search"]),
+        "embed, nothing to do, start-up included": (again.get("embed command"), inside["rerun"]),
+        "embed, nothing to do, all loaded": (again.get("embed"), inside["rerun"]),
     }
     lines = [
         "What the checks cost, CPU time on one thread: the time inside them as a share of the job without them, and",
