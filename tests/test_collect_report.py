@@ -14,6 +14,8 @@ from tests.corpora import blobs, make_corpus
 from transforms.dataset.corpus import open_corpus
 from transforms.report.collect_report import collect_report, sample_rows
 
+pytestmark = pytest.mark.slow  # seconds in all
+
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):

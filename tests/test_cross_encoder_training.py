@@ -20,6 +20,8 @@ from sbert_core.training.cross_encoder_training import train_cross_encoder
 from tests.peers import assert_same, reference_of
 from tests.tiny_models import NLI, TEXTS, WORDS, edit_json, make_classifier, make_transformer
 
+pytestmark = pytest.mark.slow  # seconds in all
+
 QUICK = {"epochs": 2, "batch_size": 8, "learning_rate": 3e-3, "device": "cpu", "progress": False}
 
 

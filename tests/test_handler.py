@@ -20,6 +20,8 @@ from tests.tiny_models import make_transformer
 from transforms.encode.encode_sentences import EncodeSentences, _EncodeFn
 from transforms.encode.model_handler import SentenceEmbeddings, SentenceEncoderHandler
 
+pytestmark = pytest.mark.slow  # seconds in all
+
 
 @pytest.fixture(scope="module")
 def tiny(tmp_path_factory) -> str:

@@ -14,6 +14,8 @@ from sbert_core.encoder.pooling import POOLING_MODES
 from tests.peers import assert_same, build
 from tests.tiny_models import ARCHITECTURES, edit_json, make_parts
 
+pytestmark = pytest.mark.slow  # seconds in all
+
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_saved_by_us(tmp_path, sentences, architecture):

@@ -8,6 +8,8 @@ from sbert_core.encoder.transformer import Transformer
 from sbert_core.training.packed_training import PackedTraining
 from tests.tiny_models import PACKED, make_transformer
 
+pytestmark = pytest.mark.slow  # seconds in all
+
 TEXTS = ["the quick brown fox jumps", "a man", "where is my parcel?", "the lazy dog is playing the flute"]
 
 

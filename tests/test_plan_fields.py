@@ -16,6 +16,8 @@ from sbert_core.training.plan import DataSpec, DevSpec, TrainPlan
 from sbert_core.training.prepared_data import prepare
 from tests.tiny_models import make_transformer
 
+pytestmark = pytest.mark.slow  # seconds in all
+
 BAD_VALUES = {
     "text": "a lot",
     "negative": -3,

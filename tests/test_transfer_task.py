@@ -11,6 +11,8 @@ from sbert_core.errors import DataError
 from sbert_core.evaluation.transfer_task import FOLDS_GRID, GRID, evaluate_transfer
 from tests.evaluation_peers import draw_classes
 
+pytestmark = pytest.mark.slow  # seconds in all
+
 
 def make(rows: int = 90, classes: int = 2, spread: float = 1.5):
     encoder, texts, labels = draw_classes(rows, classes, spread)
