@@ -19,6 +19,8 @@ from typing import Any
 
 import apache_beam as beam
 import pyarrow as pa
+import pyarrow.csv
+import pyarrow.json
 import pyarrow.parquet as pq
 from apache_beam.ml.inference.base import RunInference
 from apache_beam.ml.transforms.base import MLTransform
@@ -29,8 +31,10 @@ from benchmarks.measure import machine, measure_sections, memory_mib, race
 from pipelines import embed
 from pipelines.embed_options import EmbedOptions
 from sbert_core.encoder.model_source import find_model
+from transforms.dataset.read_tasks import plan_tasks, read_task, share_rows
 from transforms.dataset.slices import inspect_files, read_slice, split_file
 
+READ_ROWS, READ_TASKS = 500_000, 8
 JOB_ROWS, PEER_ROWS, SHARD_ROWS = 20_000, 3_000, 5_000
 MEMORY_ROWS = (10_000, 40_000, 160_000)
 
@@ -132,6 +136,66 @@ def measure_growth() -> dict[str, Any]:
     }
 
 
+def write_formats(folder: Path, texts: list[str]) -> list[Path]:
+    """The same rows in four formats, the Parquet file with one row group."""
+    folder.mkdir()
+    table = pa.table({"id": [f"r{row}" for row in range(len(texts))], "text": texts})
+    paths = [folder / f"rows.{suffix}" for suffix in ("parquet", "csv", "jsonl", "txt")]
+    pq.write_table(table, paths[0], row_group_size=len(table))
+    pa.csv.write_csv(table, paths[1])
+    paths[2].write_text("".join(f"{json.dumps(row)}\n" for row in table.to_pylist()), encoding="utf-8")
+    paths[3].write_text("".join(f"{' '.join(text.split())}\n" for text in texts), encoding="utf-8")
+    return paths
+
+
+def read_plainly(path: Path) -> None:
+    """One pass by Arrow alone; lines of text are a CSV file of one column."""
+    match path.suffix:
+        case ".parquet":
+            batches = pq.ParquetFile(path).iter_batches(8192)
+        case ".jsonl":
+            batches = pa.json.open_json(path, pa.json.ReadOptions(block_size=1 << 22))
+        case suffix:
+            parse = pa.csv.ParseOptions(newlines_in_values=suffix == ".csv")
+            names = None
+            if suffix == ".txt":
+                parse, names = pa.csv.ParseOptions(delimiter="\x01", quote_char=False), ["text"]
+            batches = pa.csv.open_csv(path, pa.csv.ReadOptions(column_names=names), parse)
+    for _ in batches:
+        pass
+
+
+def measure_reading(scratch: Path, texts: list[str]) -> dict[str, Any]:
+    """CPU time of inspecting a file and reading its slices, against one plain pass by Arrow.
+
+    `tasks_1` is one worker, `tasks_8` eight workers that share the one row group; `slices` reads each slice on its own.
+    """
+
+    def read(path: Path, min_tasks: int) -> None:
+        files = inspect_files([str(path)])
+        for task in plan_tasks(files[0].for_workers(), 8192, share_rows(files, min_tasks)):
+            for _ in read_task(task):
+                pass
+
+    def read_each(path: Path) -> None:
+        for task in split_file(inspect_files([str(path)])[0]):
+            read_slice(task)
+
+    result: dict[str, Any] = {"rows": len(texts)}
+    for path in write_formats(scratch / "formats", texts):
+        contestants = {
+            "arrow": lambda path=path: read_plainly(path),
+            "inspection": lambda path=path: inspect_files([str(path)]),
+            "tasks_1": lambda path=path: read(path, 1),
+            f"tasks_{READ_TASKS}": lambda path=path: read(path, READ_TASKS),
+            "slices": lambda path=path: read_each(path),
+        }
+        times = race(contestants, 5)
+        ratios = {name: times[name]["cpu_s"] / times["arrow"]["cpu_s"] for name in times if name != "arrow"}
+        result[path.suffix.removeprefix(".")] = {**times, "cpu_ratio": ratios}
+    return result
+
+
 def main() -> None:
     """Measures everything and stores benchmarks/results/embed.json."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -146,12 +210,14 @@ def main() -> None:
     if arguments.data is None or not arguments.data.is_dir():
         sys.exit("give the folder of data sets with --data DIR (make bench DATA=DIR); see benchmarks/README.md")
     path = arguments.data / "english_sentences/english_1m.parquet"
-    texts = pq.read_table(path, columns=["text"])["text"].take(pa.array(range(0, 1_000_000, 50))).to_pylist()
+    column = pq.read_table(path, columns=["text"])["text"]
+    texts = column.take(pa.array(range(0, 1_000_000, 50))).to_pylist()
     with tempfile.TemporaryDirectory() as name:
         scratch = Path(name)
         sections = {
             "machine": lambda: machine("apache-beam", "torch", "sentence-transformers", "pyarrow"),
             "growth": measure_growth,
+            "reading": lambda: measure_reading(scratch, column.slice(0, READ_ROWS).to_pylist()),
             "job": lambda: compare_bare(write_corpus(scratch / "corpus", texts[:JOB_ROWS]), scratch),
             "peers": lambda: compare_peers(write_corpus(scratch / "small", texts[:PEER_ROWS]), scratch),
         }

@@ -18,6 +18,7 @@ import tempfile
 import time
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import faiss
 import numpy as np
@@ -31,6 +32,7 @@ from pipelines import mine
 from pipelines.mine_options import MineOptions
 from sbert_beam import SentenceEncoder
 from sbert_core.data.schema import AddedColumns
+from sbert_core.neighbors import topk
 from sbert_core.neighbors.cosine import TILE_ROWS
 from sbert_core.neighbors.in_memory import find_neighbors, mine_paraphrases
 
@@ -159,6 +161,21 @@ def compare_neighbors(vectors: np.ndarray) -> dict[str, Any]:
     return {"k": NEIGHBORS, "threads": 1, "sizes": sizes}
 
 
+def measure_exact_scores(vectors: np.ndarray) -> dict[str, Any]:
+    """The nearest 32 of every row with exact scores, and with zeros in place of them: what the scores cost."""
+    sizes = []
+    for size in (20_000, 50_000):
+        part = vectors[:size]
+
+        def without(part: np.ndarray = part) -> None:
+            with mock.patch.object(topk, "exact_scores", lambda _left, _right, rows, _: np.zeros(len(rows))):
+                find_neighbors(part, NEIGHBORS)
+
+        times = race({"with": lambda part=part: find_neighbors(part, NEIGHBORS), "without": without}, 5)
+        sizes.append({"rows": size, **times, "cpu_ratio": times["with"]["cpu_s"] / times["without"]["cpu_s"]})
+    return {"k": NEIGHBORS, "threads": 1, "sizes": sizes}
+
+
 def write_corpus(folder: Path, vectors: np.ndarray) -> str:
     """The vectors as Parquet files with ids and texts."""
     folder.mkdir(parents=True)
@@ -277,6 +294,7 @@ def main() -> None:
             "machine": lambda: machine("torch", "sentence-transformers", "faiss-cpu", "apache-beam"),
             "threshold": lambda: compare_threshold(vectors),
             "neighbors": lambda: compare_neighbors(vectors),
+            "exact scores": lambda: measure_exact_scores(vectors),
             "memory": lambda: measure_memory(vectors, scratch),
             "workers": lambda: measure_workers(vectors, scratch),
             "routed": lambda: compare_routed(vectors, scratch),

@@ -16,16 +16,17 @@ from sbert_core.clusters.algorithm import ClusteringSettings
 from sbert_core.clusters.algorithms import ALGORITHMS
 from sbert_core.data.manifest import Manifest, digest_of
 from sbert_core.errors import DataError
-from transforms.clusters.cluster_corpus import ClusterCorpus
+from transforms.clusters.cluster_corpus import ClusterCorpus, levels_of
 from transforms.clusters.existing_clusters import read_existing
 from transforms.dataset.corpus import Corpus, corpus_states, open_corpus
+from transforms.dataset.ordinal_files import ORDINALS_FOLDER
 from transforms.dataset.published import PublishDatasets, is_current, read_manifest
 
 BYTES_PER_ROW = 16  # of the assignments: a cluster, a strength and some of an id
-CHOSEN = ("resolution", "k", "neighbors", "tree_change")  # manifest fields that a run chooses or measures
+CHOSEN = ("resolution", "levels", "k", "neighbors", "tree_change")  # manifest fields that a run chooses or measures
 
 
-def make_cluster(options: ClusterOptions, manifest: Manifest | None = None) -> ClusterCorpus:
+def make_cluster(options: ClusterOptions, manifest: Manifest | None = None, levels: int | None = None) -> ClusterCorpus:
     """The clustering step for these options."""
     root = options.input.rstrip("/")
     return ClusterCorpus(
@@ -47,13 +48,17 @@ def make_cluster(options: ClusterOptions, manifest: Manifest | None = None) -> C
         time_column=options.time_column,
         period=options.period,
         block_rows=options.block_rows,
+        ordinals=[f"{options.output.rstrip('/')}/{ORDINALS_FOLDER}", f"{root}/{ORDINALS_FOLDER}"],
         manifest=manifest or Manifest(),
+        levels=levels,
     )
 
 
-def build(root: beam.Pipeline, options: ClusterOptions, manifest: Manifest | None = None) -> None:
+def build(
+    root: beam.Pipeline, options: ClusterOptions, manifest: Manifest | None = None, levels: int | None = None
+) -> None:
     """Adds the steps of the job to a pipeline, for any runner."""
-    drafts = root | "ClusterCorpus" >> make_cluster(options, manifest)
+    drafts = root | "ClusterCorpus" >> make_cluster(options, manifest, levels)
     _ = (drafts,) | "Publish" >> PublishDatasets(expected=len(options.results))
 
 
@@ -69,6 +74,7 @@ class ClusterJob(PipelineJob[ClusterOptions]):
             output=options.output,
             workers=options.workers,
             work_folder=make_cluster(options).work,
+            ordinals_folder=make_cluster(options).ordinals[0],
         )
 
     def prepare(self) -> None:
@@ -88,7 +94,13 @@ class ClusterJob(PipelineJob[ClusterOptions]):
             read_existing(options.clusters).check(corpus, options.clusters)
         else:
             ALGORITHMS[options.algorithm].check_rows(corpus.name, corpus.rows)
+        is_default = options.clusters is None and options.algorithm == "leiden"
+        self._levels = levels_of(corpus, make_cluster(options).neighbors) if is_default else None
         self._manifest = _manifest(options, corpus)
+
+    def corpora(self) -> Sequence[Corpus]:
+        """The corpus."""
+        return (self._corpus,)
 
     def is_done(self) -> bool:
         """Whether all datasets were made from this input with these options."""
@@ -101,7 +113,7 @@ class ClusterJob(PipelineJob[ClusterOptions]):
 
     def build(self, root: beam.Pipeline) -> None:
         """See the function `build`."""
-        build(root, self.options, self._manifest)
+        build(root, self.options, self._manifest, self._levels)
 
     def advice(self) -> str:
         """Nothing is kept of a run that failed."""

@@ -11,6 +11,7 @@ from apache_beam.io.filesystem import BeamIOError
 from apache_beam.runners.runner import PipelineResult
 
 from pipelines.embed_options import EmbedOptions
+from pipelines.execute import is_local_pipeline
 from pipelines.flags import SKIPPED_FILES
 from pipelines.folder_progress import Progress
 from pipelines.job import Figures, PipelineJob
@@ -29,6 +30,11 @@ from transforms.encode.encode_sentences import EncodeSentences
 
 # Dataflow starts a process per core, each with its own encoder; a GPU has memory for one of them.
 ONE_PROCESS_PER_WORKER = "--experiments=no_use_multiple_sdk_containers"
+
+TASKS_PER_PROCESS = 4
+"""Local processes have equal numbers of tasks; with several each, unequal texts even out."""
+REMOTE_TASKS = 64
+"""For runners whose number of workers is not known here: it may change while a job runs."""
 
 
 def make_encode(options: EmbedOptions, **seams: Any) -> EncodeSentences:
@@ -56,11 +62,13 @@ def build(
     fingerprint: str | None = None,
     normalized: bool | None = None,
     skipped: Sequence[SkippedFile] = (),
+    min_tasks: int = REMOTE_TASKS,
 ) -> None:
     """Adds the steps of the job to a pipeline, for any runner.
 
     The manifest lists `files`, and whether vectors are `normalized`, where they are given. With the encoder's
-    `fingerprint` only the machines that encode load it.
+    `fingerprint` only the machines that encode load it. About `min_tasks` workers can encode at once, or more if the
+    input has more row groups.
     """
     encode = encode or make_encode(options)
     sentences = root | "ReadSentences" >> ReadSentences(
@@ -69,8 +77,11 @@ def build(
         id_column=options.id_column,
         text_format=options.text_format,
         files=files or None,
+        min_tasks=min_tasks,
     )
-    problems = sentences | "FindDuplicateIds" >> FindDuplicateIds(id_column=options.id_column or ID)
+    problems = sentences | "FindDuplicateIds" >> FindDuplicateIds(
+        id_column=options.id_column or ID, rows=sum(file.rows for file in files) if files else None
+    )
     resumed = sentences | "SkipFinished" >> SkipFinished(
         encode=encode,
         encoded_folder=options.embeddings,
@@ -195,8 +206,19 @@ class EmbedJob(PipelineJob[EmbedOptions]):
 
     def build(self, root: beam.Pipeline) -> None:
         """See the function `build`."""
-        normalized = getattr(self._encoder, "normalizes", None)
-        build(root, self.options, self._step, self._files, self._encoder.fingerprint, normalized, self._skipped)
+        min_tasks = REMOTE_TASKS
+        if is_local_pipeline(root):  # one process needs no division
+            min_tasks = 1 if self.workers == 1 else TASKS_PER_PROCESS * self.workers
+        build(
+            root,
+            self.options,
+            self._step,
+            self._files,
+            self._encoder.fingerprint,
+            normalized=getattr(self._encoder, "normalizes", None),
+            skipped=self._skipped,
+            min_tasks=min_tasks,
+        )
 
     def progress(self) -> Progress:
         """Shows the rows of the parts that are written."""

@@ -20,7 +20,7 @@ from pipelines import signals
 from pipelines.local_runner import LocalRunner, WorkerLostError
 from sbert_core.errors import DataError, JobError, ModelError
 
-NAMESPACES = ("read", "resume", "encode", "mine")
+NAMESPACES = ("read", "resume", "encode", "ordinals", "mine")
 
 # Patterns of runner names that were tested and do not work, and why.
 _BROKEN_RUNNERS = {
@@ -51,6 +51,11 @@ def new_pipeline(beam_flags: Sequence[str], workers: int) -> beam.Pipeline:
         ValueError,
     ) as error:  # unknown runner, or one of its required flags is missing
         raise DataError(f"--runner={runner}: {' '.join(str(error).split())}") from error
+
+
+def is_local_pipeline(root: beam.Pipeline) -> bool:
+    """Whether a pipeline runs on this machine, in the processes of `--workers`."""
+    return isinstance(root.runner, LocalRunner)
 
 
 def check_engine(beam_flags: Sequence[str], workers: int) -> PipelineOptions:
@@ -106,7 +111,7 @@ def execute(root: beam.Pipeline, advice: Callable[[], str]) -> dict[str, Any]:
 
 def _run(root: beam.Pipeline) -> PipelineResult:
     """Runs a pipeline to its end; a remote job is cancelled if this process is stopped."""
-    if isinstance(root.runner, LocalRunner):
+    if is_local_pipeline(root):
         result = root.run()
         result.wait_until_finish()
         return result

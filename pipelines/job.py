@@ -18,8 +18,10 @@ from apache_beam.runners.runner import PipelineResult
 from pipelines.execute import execute, new_pipeline
 from pipelines.flags import JobOptions
 from sbert_core.errors import DataError
+from transforms.dataset.corpus import Corpus
 from transforms.dataset.files import check_target, commit, delete_work
 from transforms.dataset.lock import lock_output
+from transforms.dataset.ordinal_files import folder_name
 
 Figures = dict[str, Any]
 """What a job shows at its end: a name and a value in each line."""
@@ -81,6 +83,7 @@ class PipelineJob(Job[OptionsT]):
         engine_flags: Sequence[str] = (),
         record_folder: str | None = None,
         work_folder: str | None = None,
+        ordinals_folder: str | None = None,
     ) -> None:
         """`options` and Beam's flags as given, and what follows from the options.
 
@@ -92,6 +95,7 @@ class PipelineJob(Job[OptionsT]):
             engine_flags: Beam's flags that the options ask for.
             record_folder: the dataset that gets `_run.json`, with figures, seconds and counters of this run.
             work_folder: the folder of files that workers keep until the job is done.
+            ordinals_folder: the folder that keeps the ordinals of the corpora of the last job, for the next one.
         """
         super().__init__(options, beam_flags)
         self.output = output
@@ -99,10 +103,15 @@ class PipelineJob(Job[OptionsT]):
         self.engine_flags = tuple(engine_flags)
         self.record_folder = record_folder
         self.work_folder = work_folder
+        self.ordinals_folder = ordinals_folder
 
     @abc.abstractmethod
     def prepare(self) -> None:
         """Reads and checks what the pipeline is built from."""
+
+    def corpora(self) -> Sequence[Corpus]:
+        """The corpora whose ordinals are kept for the next job; known after `prepare`."""
+        return ()
 
     def is_done(self) -> bool:
         """Whether the results of an earlier run are there and are what this run would write."""
@@ -157,6 +166,8 @@ class PipelineJob(Job[OptionsT]):
                 commit(f"{self.record_folder}/{RUN_RECORD}", json.dumps(record, indent=2).encode())
             if self.work_folder:
                 delete_work(self.work_folder)
+            if self.ordinals_folder:
+                delete_work(self.ordinals_folder, keep=[folder_name(corpus) for corpus in self.corpora()])
             return figures
 
     def submit(self) -> PipelineResult:

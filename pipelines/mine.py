@@ -16,16 +16,17 @@ from pipelines.job import Figures, PipelineJob
 from pipelines.mine_options import MineOptions
 from sbert_core.data.manifest import Manifest, digest_of
 from transforms.dataset.corpus import Corpus, corpus_states
+from transforms.dataset.ordinal_files import ORDINALS_FOLDER, ordinals_beside
 from transforms.dataset.published import PublishDatasets, is_current, read_manifest
 from transforms.neighbors.duplicates import GroupDuplicates
 from transforms.neighbors.exact import FindNeighbors
-from transforms.neighbors.mining_plan import block_pair_file
 from transforms.neighbors.paraphrases import MineParaphrases
 from transforms.neighbors.routed import FindRoutedNeighbors
+from transforms.neighbors.tile_tasks import count_tile_tasks, plan_tile_tasks
 from transforms.neighbors.write_neighbors import WriteNeighbors
 
 BYTES_PER_NEIGHBOR = 16
-MAX_WATCHED_BLOCK_PAIRS = 1_000_000  # for more the driver keeps no list; the counters of the runner show progress
+MAX_WATCHED_TASKS = 100_000  # for more the driver keeps no list; the counters of the runner show progress
 
 
 def make_find(options: MineOptions) -> FindNeighbors | FindRoutedNeighbors:
@@ -41,13 +42,15 @@ def make_find(options: MineOptions) -> FindNeighbors | FindRoutedNeighbors:
         block_rows=options.block_rows,
         embedding_column=options.embedding_column,
         workers=options.workers,
+        ordinals=[options.folder(ORDINALS_FOLDER), ordinals_beside(options.input)],
     )
     if options.index == "exact":
         return find
     return FindRoutedNeighbors(
         find=find,
+        recall=options.recall,
         cells=options.cells,
-        routes=options.routes,
+        probes=options.probes,
         audit_rows=options.audit_rows,
         audit_score=options.min_score,
     )
@@ -67,6 +70,7 @@ def build(root: beam.Pipeline, options: MineOptions, manifest: Manifest | None =
         margin=options.margin,
         max_lexical_overlap=options.max_lexical_overlap,
         cross_encoder=options.cross_encoder,
+        workers=options.workers,
         manifest=manifest,
     )
     drafts = [neighbors, pairs]
@@ -96,12 +100,17 @@ class MineJob(PipelineJob[MineOptions]):
             workers=options.workers,
             record_folder=options.folder("neighbors"),
             work_folder=options.folder("_mine"),
+            ordinals_folder=options.folder(ORDINALS_FOLDER),
         )
 
     def prepare(self) -> None:
         """Opens the corpora and plans which blocks are compared."""
         self._plan = make_find(self.options).make_plan()
         self._manifest = _manifest(self.options, self._plan.corpora)
+
+    def corpora(self) -> Sequence[Corpus]:
+        """All corpora."""
+        return self._plan.corpora
 
     def is_done(self) -> bool:
         """Whether all datasets were made from this input with these options."""
@@ -127,16 +136,15 @@ class MineJob(PipelineJob[MineOptions]):
         build(root, self.options, self._manifest)
 
     def progress(self) -> contextlib.AbstractContextManager[Any]:
-        """Shows the block pairs of exact mining; the number of cell tasks of routed mining is not known before."""
+        """Shows the tasks of exact mining; the number of cell tasks of routed mining is not known before."""
         plan = self._plan
-        left, right = plan.corpora[0].blocks, plan.corpora[-1].blocks
-        if self.options.index != "exact" or len(left) * len(right) > MAX_WATCHED_BLOCK_PAIRS:
+        if self.options.index != "exact" or count_tile_tasks(plan) > MAX_WATCHED_TASKS:
             return contextlib.nullcontext()
-        cosines = {block_pair_file((i, j)): left[i].rows * right[j].rows for i, j in plan.block_pairs}
+        cosines = {task.file_name: task.cosines(plan) for task in plan_tile_tasks(plan)}
         return Progress(self.name, plan.work, cosines, unit="cosines")
 
     def advice(self) -> str:
-        """Where the finished block pairs are."""
+        """Where the finished tasks are."""
         return f". What was compared is safe in {self.work_folder}: the same command continues from it"
 
     def figures(self, counters: dict[str, Any]) -> Figures:
@@ -153,14 +161,19 @@ class MineJob(PipelineJob[MineOptions]):
             if saturated := manifests["duplicates"].saturated_rows:
                 figures["incomplete groups"] = f"at most {saturated}: mine with a larger --top_k"
         if isinstance(audit := manifests["neighbors"].audit, dict) and audit["recall"] is not None:
-            low, high = audit["interval_95"]
-            recall = f"{audit['recall']:.3f} ({low:.3f} to {high:.3f})"
-            figures["recall"] = f"{recall} of neighbours over {audit['min_score']}"
+            figures["recall"] = f"{_interval(audit)} of all neighbours"
+            if audit["near"]["recall"] is not None:
+                figures["recall"] += f", {_interval(audit['near'])} of those over {audit['min_score']}"
         return figures | {"kept from before": "yes" if self.is_kept else "no"}
 
     def results(self) -> dict[str, str]:
         """All datasets."""
         return {f"{name}/": self.options.folder(name) for name in self.options.results}
+
+
+def _interval(recall: dict[str, Any]) -> str:
+    low, high = recall["interval_95"]
+    return f"{recall['recall']:.3f} ({low:.3f} to {high:.3f})"
 
 
 def _manifest(options: MineOptions, corpora: Sequence[Corpus]) -> Manifest:

@@ -51,10 +51,11 @@ class MineOptions(JobOptions):
         "group all rows that a chain of duplicates connects, however different its ends are", False, action="store_true"
     )
     index: str = flag(
-        "exact, or routed: compare only rows of the same cells, and measure the recall", "exact", one_of=INDEXES
+        "exact, or routed: compare only rows of cells near each other, and measure the recall", "exact", one_of=INDEXES
     )
-    routes: int = flag("routed: cells per row", 3, at_least=1)
+    recall: float = flag("routed: the share of all neighbours to find; more takes longer", 0.97, between=(0.5, 0.998))
     cells: int = flag("routed: number of cells (0: chosen by the size of the corpus)", 0, at_least=0)
+    probes: int = flag("routed: cells that each row is compared with (0: chosen by --recall)", 0, at_least=0)
     audit_rows: int = flag("routed: sample rows for the recall, compared with the exact neighbours", 1000, at_least=1)
     embedding_column: str | None = flag("name of the embedding column, if no embed job wrote it", None)
     block_rows: int = flag("rows compared at once", 8192, at_least=1)

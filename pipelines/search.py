@@ -1,5 +1,6 @@
 """The search job: the rows of a corpus that are nearest to queries."""
 
+import dataclasses
 import shutil
 import tempfile
 from collections.abc import Sequence
@@ -18,10 +19,13 @@ from sbert_core.data.manifest import Manifest
 from sbert_core.encoder.prompts import QUERY
 from sbert_core.encoder.sentence_encoder import SentenceEncoder
 from sbert_core.errors import DataError
-from transforms.dataset.corpus import Corpus, assign_ordinals, open_corpus
+from transforms.dataset.corpus import Corpus, open_corpus
+from transforms.dataset.ordinal_files import ORDINALS_FOLDER, find_intact_ordinals, ordinals_beside
 from transforms.dataset.published import PublishDatasets, read_manifest
+from transforms.dataset.sort_steps import assign_ordinals
 from transforms.encode.encode_sentences import Encoder, EncodeSentences
-from transforms.neighbors.search_corpus import SearchCorpus, describe_hits, search_in_process
+from transforms.neighbors.score_pairs import load_cross_encoder, score_groups
+from transforms.neighbors.search_corpus import SearchCorpus, describe_hits, pairs_of_queries, search_in_process
 
 MAX_TEXT_CHARACTERS = 100  # of a hit that is printed
 
@@ -61,6 +65,10 @@ def _load(encode: EncodeSentences, options: SearchOptions, corpus: Corpus) -> En
     return encoder
 
 
+def _ordinals_folder(options: SearchOptions) -> str:
+    return f"{(options.output or '').rstrip('/')}/{ORDINALS_FOLDER}"
+
+
 class SearchText(Job[SearchOptions]):
     """Prints the nearest rows of one query; no pipeline is needed."""
 
@@ -81,10 +89,15 @@ class SearchText(Job[SearchOptions]):
         scratch = tempfile.mkdtemp()
         try:
             with signals.on_stop(lambda: shutil.rmtree(scratch, ignore_errors=True)):
-                corpus = assign_ordinals(corpus, scratch)
+                stored = find_intact_ordinals(corpus, [ordinals_beside(options.corpus)])
+                corpus = dataclasses.replace(corpus, work=stored) if stored else assign_ordinals(corpus, scratch)
                 candidates = search_in_process(query.embeddings, corpus, options.top_k)
                 texts = pa.chunked_array([[options.queries]])
-                hits = describe_hits(candidates, pa.array(["query"]), texts, corpus, options.cross_encoder)
+                scores = None
+                if options.cross_encoder:
+                    pairs = pairs_of_queries(candidates, texts, corpus)
+                    scores = score_groups(load_cross_encoder(options.cross_encoder), pairs)
+                hits = describe_hits(candidates, pa.array(["query"]), texts, corpus, scores)
         finally:
             shutil.rmtree(scratch)
         _print_hits(hits)
@@ -112,6 +125,7 @@ class SearchFiles(PipelineJob[SearchOptions]):
             output=str(options.output),
             workers=options.workers,
             work_folder=f"{options.folder}/_work",
+            ordinals_folder=_ordinals_folder(options),
         )
         self._encode = encode
         self._queries = f"{options.folder}/queries"
@@ -136,6 +150,10 @@ class SearchFiles(PipelineJob[SearchOptions]):
             overwrite=True,
         )
         self._embedded = embed.run(embed_options, self.beam_flags, encode)
+
+    def corpora(self) -> Sequence[Corpus]:
+        """The corpus; the queries are others next time."""
+        return (self._corpus,)
 
     def build(self, root: beam.Pipeline) -> None:
         """See the function `build`."""
@@ -171,6 +189,7 @@ def build(root: beam.Pipeline, options: SearchOptions, queries: str) -> None:
         cross_encoder=options.cross_encoder,
         block_rows=options.block_rows,
         workers=options.workers,
+        ordinals=[_ordinals_folder(options), ordinals_beside(options.corpus)],
         manifest=Manifest(settings=settings),
     )
     _ = (draft,) | "Publish" >> PublishDatasets(expected=1)

@@ -5,10 +5,12 @@ import numpy as np
 from sbert_core.neighbors.candidates import (
     EMPTY,
     MAX_ORDINAL,
+    drop_empty,
     kth_scores,
     merge_candidates,
     ordinals_of,
     pack,
+    restore_empty,
     scores_of,
 )
 
@@ -88,3 +90,14 @@ def test_kth_scores_are_those_of_the_last_slot():
     candidates = np.stack([candidates_of([0.5, 0.25], [1, 2]), np.append(candidates_of([0.75], [3]), EMPTY)])
     assert kth_scores(candidates).tolist() == [0.25, -np.inf]
     assert kth_scores(candidates, min_score=0.125).tolist() == [0.25, 0.125]
+
+
+def test_empty_slots_can_be_dropped_and_restored():
+    candidates = np.sort(random_candidates(5, 60, 7).reshape(12, 5), axis=1)[:, ::-1].copy()
+    for row, n_filled in enumerate([0, 5, 1, 0, 3, 5, 2, 4, 0, 0, 1, 5]):
+        candidates[row, n_filled:] = EMPTY
+    counts, filled = drop_empty(candidates)
+    assert counts.nbytes == 12
+    assert len(filled) == 26
+    np.testing.assert_array_equal(restore_empty(counts, filled, 5), candidates)
+    assert restore_empty(*drop_empty(np.zeros((0, 300), np.uint64)), 300).shape == (0, 300)

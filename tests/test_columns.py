@@ -15,7 +15,9 @@ from pipelines.mine_options import MineOptions
 from sbert_core.data.columns import comparable_ids, ids_as_text, is_id_type, plain_type
 from sbert_core.errors import DataError, JobError
 from tests.corpora import ADDED, read_output, run_fake
-from transforms.dataset.corpus import assign_ordinals, open_corpus, sorted_ids
+from transforms.dataset.corpus import open_corpus
+from transforms.dataset.ordinals import ids_of
+from transforms.dataset.sort_steps import assign_ordinals
 
 ROWS = 4
 DAYS = [datetime.date(2024, 1, 3), datetime.date(2024, 1, 2), datetime.date(2025, 1, 1), datetime.date(1969, 5, 5)]
@@ -185,7 +187,7 @@ def test_ordinals_of_odd_ids(tmp_path):
     for name, ids in ID_COLUMNS.items():
         path = write(tmp_path, {"id": ids, "text": ["a"] * ROWS, "embedding": vectors})
         corpus = assign_ordinals(open_corpus(path), str(tmp_path / f"work {name}"))
-        found = sorted_ids(corpus.work).to_pylist()
+        found = ids_of(corpus, np.arange(corpus.rows)).to_pylist()
         assert sorted(map(str, found)) == sorted(map(str, stored(ids).to_pylist())), name
         if name != "dictionary":
             assert found == sorted(found), name

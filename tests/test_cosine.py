@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import torch
 
-from sbert_core.errors import DataError
 from sbert_core.neighbors import cosine
 from sbert_core.neighbors.candidates import EMPTY, merge_candidates, ordinals_of, scores_of
 from sbert_core.neighbors.cosine import Block, compare, unit_rows
@@ -207,48 +206,3 @@ def test_empty_blocks():
     compare(nothing, nothing, none)
     assert none.candidates().shape == (0, 3)
     assert (some.candidates() == EMPTY).all()
-
-
-@pytest.mark.parametrize("kind", [np.float64, np.float32, np.float16, np.int8, np.uint8])
-def test_unit_rows(kind):
-    vectors = np.array([[3, 4, 0], [0, 0, 0], [1, 1, 1], [100, 100, 100]], kind)
-    before = vectors.copy()
-    unit, has_direction = unit_rows(vectors)
-    assert unit.dtype == np.float32
-    np.testing.assert_allclose(unit, [[0.6, 0.8, 0], [0, 0, 0], [3**-0.5] * 3, [3**-0.5] * 3], atol=1e-7)
-    assert has_direction.tolist() == [True, False, True, True]
-    np.testing.assert_array_equal(vectors, before)
-
-
-def test_unit_rows_of_any_size_and_layout():
-    vectors = np.array([[1e-30, 0], [3e38, 3e38], [-2, 0]], np.float32)
-    unit, has_direction = unit_rows(np.asfortranarray(vectors))
-    np.testing.assert_allclose(unit, [[1, 0], [0.5**0.5, 0.5**0.5], [-1, 0]], atol=1e-7)
-    assert unit.flags.c_contiguous
-    assert has_direction.all()
-    assert unit_rows(np.empty((0, 3)))[0].shape == (0, 3)
-
-
-@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
-def test_a_row_that_is_not_finite(value):
-    vectors = np.ones((9, 3), np.float16)
-    vectors[6, 1] = vectors[8, 0] = value
-    with pytest.raises(DataError, match=r"row 6 .*not finite"):
-        unit_rows(vectors)
-
-
-@pytest.mark.parametrize("threads", [1, 8])
-@pytest.mark.parametrize("dim", [16, 24, 384])
-def test_scores_have_the_same_bits_whatever_the_tile(dim, threads):
-    left, right = (block_of(random_rows(700, dim, seed)).vectors for seed in (0, 1))
-    whole = torch.empty(700, 700)
-    before = torch.get_num_threads()
-    torch.set_num_threads(threads)
-    try:
-        cosine.multiply(left, right, whole)
-        for rows, columns in itertools.product((1, 3, 8, 17, 97, 300), repeat=2):
-            part = torch.empty(rows, columns)
-            cosine.multiply(left[:rows], right[:columns], part)
-            assert torch.equal(part, whole[:rows, :columns]), (rows, columns)
-    finally:
-        torch.set_num_threads(before)

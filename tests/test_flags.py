@@ -96,7 +96,7 @@ def test_defaults_are_in_range(job, field):
         ("mine", "min_score", "nan", "--min_score must be a finite number, got nan"),
         ("mine", "max_lexical_overlap", "2", "--max_lexical_overlap must be between 0 and 1, got 2.0"),
         ("mine", "max_pairs", "-1", "--max_pairs must be at least 0, got -1"),
-        ("mine", "routes", "0", "--routes must be at least 1, got 0"),
+        ("mine", "probes", "-1", "--probes must be at least 0, got -1"),
         ("mine", "keep", "shortest", "--keep is one of first, longest, newest, got 'shortest'"),
         ("cluster", "algorithm", "nope", "--algorithm is one of leiden, "),
         ("cluster", "resolution", "-1", "--resolution must be between 0 and 1000000, got -1.0"),

@@ -30,7 +30,9 @@ from tests.mined_outputs import (
     read_manifest,
     read_neighbors,
 )
-from transforms.dataset.corpus import assign_ordinals, open_corpus, read_vectors, take_rows
+from transforms.dataset.corpus import open_corpus, read_vectors
+from transforms.dataset.ordinals import take_rows
+from transforms.dataset.sort_steps import assign_ordinals
 from transforms.neighbors import exact, routed
 
 pytestmark = pytest.mark.slow
@@ -38,7 +40,7 @@ pytestmark = pytest.mark.slow
 DEMO = Path(__file__).parents[1] / "demo"
 VECTORS = clustered(300)
 OPTIONS = {"top_k": 7, "block_rows": 50}
-ROUTED = {"index": "routed", "cells": 40, "routes": 2, "audit_rows": 50}
+ROUTED = {"index": "routed", "cells": 40, "probes": 2, "audit_rows": 50}
 
 
 @pytest.fixture(scope="module")
@@ -91,7 +93,7 @@ def test_groups_restrict_pairs(tmp_path, index, pairing):
     groups = [None if row % 5 == 0 else "abc"[row % 3] for row in range(150)]
     pattern = write_vectors(tmp_path / "in", clustered(150), 2, lang=groups)
     by_id = {f"r{row:05}": group for row, group in enumerate(groups)}
-    options = {"group_column": "lang", "pairing": pairing, "index": index, "routes": 20, "min_score": 0.5}
+    options = {"group_column": "lang", "pairing": pairing, "index": index, "probes": 20, "min_score": 0.5}
     run_mine(pattern, tmp_path / "out", block_rows=70, **options)
     found = pair_ids(tmp_path / "out/pairs")
     assert found
@@ -277,7 +279,7 @@ def test_resumes_after_a_crash(tmp_path, monkeypatch, corpus, mined, routed_outp
     monkeypatch.setattr(module, "compare", compare)
     run_mine(corpus, tmp_path / "out", **options)
     counters = counters_of(tmp_path / "out")
-    assert counters.get("mine/block_pairs_reused", 0) >= 10 or counters["mine/cell_tasks_reused"] >= 1
+    assert counters.get("mine/tile_tasks_reused", 0) >= 10 or counters["mine/cell_tasks_reused"] >= 1
     assert contents(tmp_path / "out") == contents(mined if index == "exact" else routed_output)
 
 
@@ -288,7 +290,7 @@ def test_resumes_after_a_kill(tmp_path):
     command = [sys.executable, "-m", "pipelines", "mine", "--input", pattern, "--output", str(tmp_path / "out"), *flags]
     process = subprocess.Popen(command, cwd=DEMO.parent, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
     deadline = time.monotonic() + 120
-    while len(list((tmp_path / "out").glob("_mine/*/block-pair-*"))) < 5:
+    while len(list((tmp_path / "out").glob("_mine/*/tile-*"))) < 5:
         assert process.poll() is None
         assert time.monotonic() < deadline
         time.sleep(0.002)
@@ -296,7 +298,7 @@ def test_resumes_after_a_kill(tmp_path):
     process.wait()
     assert not (tmp_path / "out/pairs/_manifest.json").exists()
     run_mine(pattern, tmp_path / "out", **options)
-    assert counters_of(tmp_path / "out")["mine/block_pairs_reused"] >= 5
+    assert counters_of(tmp_path / "out")["mine/tile_tasks_reused"] >= 5
     run_mine(pattern, tmp_path / "undisturbed", **options)
     assert contents(tmp_path / "out") == contents(tmp_path / "undisturbed")
 
@@ -305,8 +307,8 @@ def test_routed_audits_itself(tmp_path):
     pattern = write_vectors(tmp_path / "in", clustered(800, 24), 2)
     options = {"min_score": 0.8, "top_k": 8}
     run_mine(pattern, tmp_path / "exact", **options)
-    for name, routes in (("few", 1), ("all", 30)):
-        run_mine(pattern, tmp_path / name, **options, index="routed", routes=routes, cells=30, audit_rows=300)
+    for name, probes in (("few", 1), ("all", 30)):
+        run_mine(pattern, tmp_path / name, **options, index="routed", probes=probes, cells=30, audit_rows=300)
     true, few = (set(pair_ids(tmp_path / name / "pairs")) for name in ("exact", "few"))
     audit = read_manifest(tmp_path / "few/neighbors")["audit"]
     assert 240 < audit["rows"] < 360
@@ -396,7 +398,7 @@ def test_several_inputs_must_be_alike(tmp_path):
 def test_more_neighbors_than_rows_are_all_the_others(tmp_path):
     pattern = write_vectors(tmp_path / "in", clustered(30), 2)
     for index in ("exact", "routed"):
-        options = {"index": index, "routes": 50, "cells": 2, "block_rows": 8}
+        options = {"index": index, "probes": 50, "cells": 2, "block_rows": 8}
         run_mine(pattern, tmp_path / index, top_k=2_000_000_000, **options)
         assert read_manifest(tmp_path / index / "neighbors")["rows"] == 30 * 29
         assert read_manifest(tmp_path / index / "duplicates")["saturated_rows"] == 0

@@ -68,7 +68,14 @@ def write_corpus(folder: Path, id_type: pa.DataType | None = None, **names) -> t
     scores = vectors @ vectors.T
     np.fill_diagonal(scores, -np.inf)
     rows = [
-        {"id": ids[row].as_py(), "neighbor_id": ids[int(other)].as_py(), "rank": rank, "score": scores[row, other]}
+        {
+            "id": ids[row].as_py(),
+            "neighbor_id": ids[int(other)].as_py(),
+            "rank": rank,
+            "score": scores[row, other],
+            "ordinal": row,
+            "neighbor_ordinal": int(other),
+        }
         for row in range(len(TEXTS))
         for rank, other in enumerate(np.argsort(-scores[row], kind="stable")[:-1], 1)
     ]
@@ -172,7 +179,7 @@ def test_bad_corpora(tmp_path):
         mine_hard_negatives(embeddings, str(tmp_path / "no" / "neighbors"), POSITIVES)
     schema = neighbors_schema(pa.string(), pa.string())
     for column, row in (("neighbor_id", ("9", "x")), ("id", ("x", "9"))):
-        table = pa.Table.from_pylist([dict(zip(schema.names, (*row, 1, 0.5), strict=True))], schema)
+        table = pa.Table.from_pylist([dict(zip(schema.names, (*row, 1, 0.5, 0, 1), strict=True))], schema)
         with pytest.raises(DataError, match=f"has the {column} 'x', which is not in .*embeddings: mine them again"):
             mine_hard_negatives(embeddings, write_dataset(tmp_path / column, table), POSITIVES)
     flat = write_dataset(tmp_path / "flat", pa.table({"id": ["a"], "text": ["the anchor"], "embedding": [1.0]}))

@@ -16,6 +16,7 @@ from pipelines.embed_options import EmbedOptions
 from sbert_core.errors import DataError, JobError
 from tests.corpora import make_table, read_output, run_fake, write_shards
 from tests.fake_encoder import FakeEncoder
+from transforms.dataset import duplicate_ids
 from transforms.dataset.read_sentences import ReadSentences
 from transforms.dataset.slices import inspect_files, read_slice, split_file
 from transforms.encode.encode_sentences import EncodeSentences, int8_ranges
@@ -106,6 +107,50 @@ def test_duplicate_ids(tmp_path):
     assert not list((tmp_path / "out").rglob("_manifest.json"))
     with pytest.raises(JobError, match=message):  # parts that are there already are checked too
         run_fake(pattern, tmp_path / "out", slice_rows=10)
+
+
+class Crowded:
+    """A hash of 64 bits as weak as one of 3 bits."""
+
+    def __call__(self, values: np.ndarray) -> np.ndarray:
+        return np.array([len(str(value)) % 8 for value in values], np.uint64)
+
+
+@pytest.mark.slow
+def test_ids_with_the_same_hash_are_compared(tmp_path, monkeypatch):
+    monkeypatch.setattr(duplicate_ids, "_hash", Crowded())
+    table = make_table(60)
+    assert run_fake(write_shards(tmp_path / "in", table, 2), tmp_path / "out", slice_rows=10)["embedded"] == 60
+    no_ids = write_shards(tmp_path / "no ids", table.drop_columns(["id"]), 2)
+    assert run_fake(no_ids, tmp_path / "made", slice_rows=10)["embedded"] == 60
+    ids = table["id"].to_pylist()
+    ids[55] = ids[12]
+    pattern = write_shards(tmp_path / "twice", table.set_column(0, "id", pa.array(ids)), 2)
+    places = r"part-000\.parquet row 12 and part-001\.parquet row 25"
+    with pytest.raises(JobError, match=rf"^ids are not unique: {places} have the same id\."):
+        run_fake(pattern, tmp_path / "refused", slice_rows=10)
+
+
+@pytest.mark.parametrize("rows_per_bucket", [7, 2**22])
+def test_duplicates_are_found_in_any_number_of_buckets(tmp_path, monkeypatch, rows_per_bucket):
+    monkeypatch.setattr(duplicate_ids, "ROWS_PER_BUCKET", rows_per_bucket)
+    buckets = duplicate_ids.count_buckets(60)
+    assert buckets == -(-60 // rows_per_bucket)
+    ids = [f"r{row}" for row in range(59)] + ["r3"]
+    (file,) = inspect_files([write_shards(tmp_path, make_table(60).set_column(0, "id", pa.array(ids)), 1)])
+    found: dict[int, list] = {}
+    for batch in (read_slice(each) for each in split_file(file, 10)):
+        for number, block in duplicate_ids.hash_ids(batch, "id", buckets):
+            found.setdefault(number, []).append(block)
+    assert set(found) == set(range(buckets))
+    (message,) = [each for blocks in found.values() for each in duplicate_ids.find_duplicates(blocks)]
+    assert message.startswith("ids are not unique: part-000.parquet row 3 and part-000.parquet row 59 have the same id")
+
+
+def test_the_number_of_buckets_depends_on_the_rows():
+    found = [duplicate_ids.count_buckets(rows) for rows in (0, 1, 2**22, 2**22 + 1, 2**40)]
+    assert found == [1, 1, 1, 2, duplicate_ids.MAX_BUCKETS]
+    assert duplicate_ids.count_buckets(None) == duplicate_ids.BUCKETS_IF_UNKNOWN
 
 
 @pytest.mark.slow

@@ -42,6 +42,7 @@ class ClusteringFields:
     neighbors: int | None = None  # per row, in the graph that was used
     tree_change: float | None = None  # see density.tree_change
     tree_exact: bool | None = None
+    levels: int | None = None  # of leiden: 2 if the corpus is too large for one worker
     existing: bool | None = None  # rows were assigned to clusters of an earlier run
 
 

@@ -37,7 +37,7 @@ class Leiden(InMemoryAlgorithm):
         graph = corpus.load_graph()
         resolution, labels = cluster_graph(graph, corpus.load_vectors(), settings.resolution, settings.seed)
         labels = number_labels(labels, settings.min_size)
-        fields = ClusteringFields(resolution=resolution)
+        fields = ClusteringFields(resolution=resolution, levels=1)
         return Clustering(labels, strength_in_graph(graph, labels), manifest_fields=fields)
 
 

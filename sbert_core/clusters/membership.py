@@ -9,10 +9,14 @@ from sbert_core.clusters.noise import NOISE
 def strength_in_graph(graph: NeighborGraph, labels: np.ndarray) -> np.ndarray:
     """The share (n,) of each row's neighbours, weighted by cosine, that are in its cluster; 0 for noise."""
     weights = np.where(graph.indices >= 0, np.maximum(np.nan_to_num(graph.scores), 0), 0)
-    is_same = labels[np.maximum(graph.indices, 0)] == labels[:, None]
-    total = weights.sum(axis=1)
-    shares = np.divide((weights * is_same).sum(axis=1), total, out=np.ones(len(graph)), where=total > 0)
+    shares = share_in_cluster(weights, labels[np.maximum(graph.indices, 0)] == labels[:, None])
     return np.where(labels == NOISE, 0, shares).astype(np.float32)
+
+
+def share_in_cluster(weights: np.ndarray, is_same: np.ndarray) -> np.ndarray:
+    """The share (n,) of the weights (n, k) of neighbours that are in a row's cluster (n, k); 1 without neighbours."""
+    total = weights.sum(axis=1)
+    return np.divide((weights * is_same).sum(axis=1), total, out=np.ones(len(weights)), where=total > 0)
 
 
 def strength_by_centers(scores: np.ndarray, labels: np.ndarray) -> np.ndarray:

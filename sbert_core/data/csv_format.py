@@ -6,6 +6,7 @@ sentinel row is added after the end of the file: if it is not parsed as a row, a
 
 import csv
 import io
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -23,6 +24,8 @@ _MAX_COLUMNS = 2000
 _LONG_ROW_MESSAGES = ("straddling object", "Empty CSV file or block")
 _SENTINEL = "end-of-file-3f0c6a5e9b"
 _ALL_COLUMNS_TEXT = {f"f{number}": pa.string() for number in range(_MAX_COLUMNS)}
+
+_ONE_AT_A_TIME = threading.Lock()
 
 
 def read_csv(
@@ -166,8 +169,9 @@ def _is_utf8(row: list[str]) -> bool:
 
 @contextmanager
 def _long_cells() -> Iterator[None]:
-    limit = csv.field_size_limit(_MAX_BLOCK_BYTES)
-    try:
-        yield
-    finally:
-        csv.field_size_limit(limit)
+    with _ONE_AT_A_TIME:  # the limit is that of the process, and files are inspected in threads
+        limit = csv.field_size_limit(_MAX_BLOCK_BYTES)
+        try:
+            yield
+        finally:
+            csv.field_size_limit(limit)

@@ -6,12 +6,11 @@ batches, so that its size does not matter. (A JSON array is the exception: it is
 """
 
 import contextlib
-import io
 import zlib
-from collections.abc import Iterator, Sequence
-from itertools import islice
+from collections.abc import Generator, Iterator, Sequence
 from typing import BinaryIO
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -24,6 +23,8 @@ from sbert_core.errors import DataError
 SUFFIXES = (".parquet", ".jsonl", ".json", ".csv", ".tsv", ".txt")
 COMPRESSIONS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd"}
 BATCH_ROWS = 8192
+_BLOCK_BYTES = 1 << 20
+_MAX_ARRAY_BYTES = (1 << 31) - 1  # the offsets of an array are of 32 bits
 UNREADABLE = (pa.ArrowException, OSError, EOFError, UnicodeError, zlib.error, BadFileError)
 """What reading a file raises if the file is damaged, missing, or not of the format that its name claims."""
 
@@ -92,7 +93,10 @@ def inspect_stream(
     if suffix in (".jsonl", ".json"):
         schema, rows = inspect_json(open_stream, text_format)
         return schema, (rows,) if rows else ()
-    schema, rows = pa.schema([(TEXT, pa.string())] if suffix == ".txt" else []), 0
+    if suffix == ".txt":
+        rows = _count_lines(open_stream, text_format)
+        return pa.schema([(TEXT, pa.string())]), (rows,) if rows else ()
+    schema, rows = pa.schema([]), 0
     for batch in read_stream(open_stream, path, text_format=text_format):
         schema, rows = batch.schema, rows + len(batch)
     return schema, (rows,) if rows else ()
@@ -114,21 +118,22 @@ def _open_parquet(file: BinaryIO) -> pq.ParquetFile:
 def read_stream(
     open_stream: OpenStream,
     path: str,
-    row_group: int | None = None,
+    row_groups: Sequence[int] | None = None,
     columns: Sequence[str] | None = None,
     text_format: TextFormat = DEFAULT_FORMAT,
     schema: pa.Schema | None = None,
-) -> Iterator[pa.RecordBatch]:
-    """The batches of a file, or of one row group of a Parquet file.
+) -> Generator[pa.RecordBatch, None, None]:
+    """The batches of a file, or of some row groups of a Parquet file; no batch has rows of two of these.
 
     Of Parquet only the named `columns` are read; other formats give all of theirs. JSON is read with the `schema` that
     `inspect_stream` found; without one it is inspected first.
     """
     match suffix_of(path):
         case ".parquet":
-            groups = None if row_group is None else [row_group]
             with open_stream() as file:
-                yield from _open_parquet(file).iter_batches(BATCH_ROWS, row_groups=groups, columns=columns)
+                parquet = _open_parquet(file)
+                for groups in [None] if row_groups is None else [[group] for group in row_groups]:
+                    yield from parquet.iter_batches(BATCH_ROWS, row_groups=groups, columns=columns)
         case ".jsonl" | ".json":
             if schema is None:
                 schema = inspect_json(open_stream, text_format)[0]
@@ -141,8 +146,36 @@ def read_stream(
             raise DataError(f"{path} has no suffix of a known format: expected {', '.join(SUFFIXES)}")
 
 
+def _count_lines(open_stream: OpenStream, text_format: TextFormat) -> int:
+    """How many rows `_read_lines` gives."""
+    rows, last = 0, b"\n"
+    with open_stream() as file, utf8_stream(file, text_format) as stream:
+        while block := stream.read(_BLOCK_BYTES):
+            rows, last = rows + block.count(b"\n"), block[-1:]
+    return rows + (last != b"\n")
+
+
 def _read_lines(open_stream: OpenStream, text_format: TextFormat) -> Iterator[pa.RecordBatch]:
     with open_stream() as file, utf8_stream(file, text_format) as stream:
-        lines = (line.rstrip("\r\n") for line in io.TextIOWrapper(stream, "utf-8", errors="replace", newline="\n"))
-        while chunk := list(islice(lines, BATCH_ROWS)):
-            yield pa.record_batch({TEXT: pa.array(chunk, pa.string())})
+        while lines := stream.readlines(_BLOCK_BYTES):
+            yield pa.record_batch({TEXT: _text_of_lines(lines)})
+
+
+def _text_of_lines(lines: list[bytes]) -> pa.Array:
+    """Lines without their ends; bytes that are not valid UTF-8 become replacement characters."""
+    content = b"".join(lines)
+    content += b"\n" * (not content.endswith(b"\n"))
+    if b"\r" in content or len(content) > _MAX_ARRAY_BYTES or not _is_utf8(content):
+        return pa.array([line.decode(errors="replace").rstrip("\r\n") for line in lines], pa.string())
+    ends = np.flatnonzero(np.frombuffer(content, np.uint8) == ord("\n")) - np.arange(len(lines))
+    offsets = np.concatenate([[0], ends]).astype(np.int32)
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(content.replace(b"\n", b""))]
+    return pa.Array.from_buffers(pa.string(), len(lines), buffers)
+
+
+def _is_utf8(content: bytes) -> bool:
+    try:
+        content.decode()
+    except UnicodeDecodeError:
+        return False
+    return True

@@ -126,6 +126,7 @@ class Manifest:
     neighbors: int | None = None  # of each row, that the algorithm used
     tree_change: float | None = None
     tree_exact: bool | None = None
+    levels: int | None = None  # of leiden: 2 if the corpus is too large for one worker
     existing: bool | None = None  # rows were assigned to clusters of an earlier run
     quality: dict[str, Any] | None = None
     hierarchy: list[Any] | None = None

@@ -58,6 +58,9 @@ def neighbors_schema(id_type: pa.DataType, neighbor_type: pa.DataType) -> pa.Sch
             pa.field("neighbor_id", neighbor_type, nullable=False),
             pa.field("rank", pa.int32(), nullable=False),  # from 1
             pa.field("score", pa.float32(), nullable=False),
+            # The positions of the two rows in the order of all ids of their corpus, from 0: smaller keys than the ids.
+            pa.field("ordinal", pa.uint32(), nullable=False),
+            pa.field("neighbor_ordinal", pa.uint32(), nullable=False),
         ]
     )
 

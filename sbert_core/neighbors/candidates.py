@@ -60,3 +60,17 @@ def kth_scores(candidates: np.ndarray, min_score: float = -np.inf) -> np.ndarray
     """
     last = candidates[:, -1]
     return np.where(last == EMPTY, np.float32(min_score), scores_of(last))
+
+
+def drop_empty(candidates: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Candidates (n, k), best first, without empty slots: their number in each row (n,), and they themselves (m,)."""
+    is_filled = candidates != EMPTY
+    counts = is_filled.sum(axis=1).astype(np.min_scalar_type(candidates.shape[1]))
+    return counts, candidates[is_filled]
+
+
+def restore_empty(counts: np.ndarray, filled: np.ndarray, k: int) -> np.ndarray:
+    """The candidates (n, k) that `drop_empty` was given."""
+    candidates = np.zeros((len(counts), k), np.uint64)
+    candidates[np.arange(k) < counts[:, None]] = filled
+    return candidates

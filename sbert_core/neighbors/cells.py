@@ -1,65 +1,152 @@
-"""Cells: regions of the vector space, so that a row is compared only with rows in the same regions."""
+"""Cells: small regions of the vector space, and how many of them a corpus needs."""
 
+import dataclasses
 import math
-import warnings
 
 import numpy as np
 import torch
-from threadpoolctl import threadpool_limits
 
-from sbert_core.neighbors.cosine import unit_rows
+SAMPLE_ROWS_PER_CELL = 16
+MAX_SAMPLE_ROWS = 262_144
+KMEANS_ROUNDS = 3
+ROUTED_ROWS = 2048  # rows whose cells are computed at once
+POWER_ROUNDS = 8
 
-SAMPLE_ROWS_PER_CELL = 20
-MAX_SAMPLE_ROWS = 65_536
-KMEANS_ROUNDS = 5
-ROUTED_ROWS = 4096  # rows whose cells are computed at once
-
-
-def default_cells(n_rows: int) -> int:
-    """The number of cells for a corpus, with which comparing inside cells and finding them cost about the same."""
-    return max(1, round(2 * math.sqrt(n_rows)))
+GROUP_ROWS = 16_384  # rows of consecutive cells that are compared and stored together
+MAX_CELL_ROWS = 4096  # a cell with more is divided: its rows are nearly identical, or learning would have split it
 
 
-def learn_cells(sample: np.ndarray, n_cells: int, max_share: float) -> np.ndarray:
-    """The centres (m, dim) of cells, learned from a sample of unit vectors (n, dim).
+@dataclasses.dataclass(frozen=True)
+class Routing:
+    """How rows are routed: the number of cells, the cells that a row probes, and rounds over neighbours' neighbours."""
 
-    A cell with more than `max_share` of the sample is split, so m may be greater than `n_cells`. It is smaller if the
-    sample has too few distinct vectors, and 0 if it is empty.
+    cells: int
+    probes: int
+    rounds: int
+
+
+def choose_routing(n_rows: int, recall: float) -> Routing:
+    """The routing with which about this share of the 32 nearest neighbours is found.
+
+    Measured on sentences, by benchmarks/mine.py: the larger the corpus, the more probes are needed. A cell has at least
+    150 rows. In a large corpus it has more: finding the nearest of c cells costs c products a row, and comparing with
+    the members of p of them n p / c, so the sum is least at the root of n / p rows in a cell.
     """
-    if not len(sample):
+    doublings = max(math.log2(max(n_rows, 1) / 50_000), 0)
+    # At 50,000 rows, 16 probes miss 3 % and half of what is missed is found by half as many again.
+    missed = min(max(1 - recall, 0.002), 0.5)
+    probes = 16 * (0.03 / missed) ** 0.8 * 1.3**doublings
+    rows_per_cell = max(150, math.sqrt(n_rows / max(probes, 1)))
+    n_cells = max(1, round(n_rows / rows_per_cell))
+    rounds = 0 if recall < 0.8 else 1 if doublings < 2 and recall < 0.985 else 2
+    return Routing(n_cells, max(1, min(round(probes), n_cells)), rounds)
+
+
+def learn_cells(sample: np.ndarray, n_cells: int) -> np.ndarray:
+    """The centres (m, dim) of cells, learned from a sample of unit vectors (n, dim) in a random order.
+
+    Fewer than `n_cells` if the sample has fewer rows. Neighbouring numbers are of near cells, see `_order_cells`.
+    """
+    rows = torch.from_numpy(sample)
+    centers = rows[:n_cells].clone()
+    if not len(centers):
         return sample
-    centers = _learn_centers(sample, n_cells)
-    cell_of_row = nearest_cells(sample, centers, 1)[:, 0]
-    sizes = np.bincount(cell_of_row, minlength=len(centers))
-    oversized = np.flatnonzero(sizes > max(max_share * len(sample), 2))
-    parts = [np.delete(centers, oversized, axis=0)]
-    for cell in oversized:
-        n_parts = math.ceil(sizes[cell] / (max_share * len(sample)))
-        parts.append(_learn_centers(sample[cell_of_row == cell], n_parts))
-    return np.concatenate(parts)
+    for _ in range(KMEANS_ROUNDS):
+        members = torch.from_numpy(nearest_cells(sample, centers.numpy(), 1)[:, 0])
+        counts = torch.bincount(members, minlength=len(centers))
+        sums = torch.zeros_like(centers).index_add_(0, members, rows)
+        centers = torch.nn.functional.normalize(torch.where(counts[:, None] > 0, sums, centers))
+    homes = nearest_cells(sample, centers.numpy(), 1)[:, 0]
+    sizes = np.bincount(homes, minlength=len(centers))
+    return centers.numpy()[_order_cells(centers.numpy(), sizes)]
 
 
-def _learn_centers(sample: np.ndarray, n_cells: int) -> np.ndarray:
-    if len(sample) <= 2 * n_cells:  # there may be too few distinct vectors
-        sample = np.unique(sample, axis=0)
-    if len(sample) <= n_cells:
-        return sample
-    from sklearn.cluster import KMeans  # importing it takes a second, and few workers learn cells
-    from sklearn.exceptions import ConvergenceWarning
+def _order_cells(centers: np.ndarray, sizes: np.ndarray) -> np.ndarray:
+    """An order (m,) of cells in which near ones follow each other.
 
-    # One thread: with several, the order of additions changes the result.
-    with threadpool_limits(1), warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        kmeans = KMeans(n_cells, init="random", n_init=1, max_iter=KMEANS_ROUNDS, random_state=0).fit(sample)
-    return unit_rows(kmeans.cluster_centers_)[0]
+    The cells are divided across their main direction into two halves with equally many rows, and so on.
+    """
+    order: list[np.ndarray] = []
+    stack = [np.arange(len(centers))]
+    while stack:
+        cells = stack.pop()
+        if len(cells) < 3:
+            order.append(cells)
+            continue
+        offsets = centers[cells] - centers[cells].mean(axis=0)
+        direction = offsets[np.einsum("nd,nd->n", offsets, offsets).argmax()]
+        for _ in range(POWER_ROUNDS):
+            direction = offsets.T @ (offsets @ direction)
+            direction /= max(float(np.linalg.norm(direction)), 1e-30)
+        along = cells[np.argsort(offsets @ direction, kind="stable")]
+        rows = np.cumsum(sizes[along])
+        middle = int(np.clip(np.searchsorted(rows, rows[-1] / 2), 1, len(along) - 1))
+        stack += [along[middle:], along[:middle]]  # the last is divided next
+    return np.concatenate(order)
 
 
 def nearest_cells(vectors: np.ndarray, centers: np.ndarray, count: int) -> np.ndarray:
-    """The numbers (n, count) of the cells nearest to each of the vectors (n, dim), nearest first.
+    """The numbers (n, count) int64 of the cells nearest to each of the vectors (n, dim), nearest first.
 
     Fewer columns if there are fewer cells.
     """
     count = min(count, len(centers))
-    rows, columns = torch.from_numpy(vectors), torch.from_numpy(centers).T
-    nearest = [torch.topk(part @ columns, count, dim=1).indices for part in rows.split(ROUTED_ROWS)]
-    return torch.cat(nearest).numpy()
+    columns = torch.from_numpy(centers).T
+    products = torch.empty(ROUTED_ROWS, len(centers))
+    nearest = np.empty((len(vectors), count), np.int64)
+    for start in range(0, len(vectors), ROUTED_ROWS):
+        part = torch.from_numpy(vectors[start : start + ROUTED_ROWS])
+        torch.mm(part, columns, out=products[: len(part)])
+        nearest[start : start + ROUTED_ROWS] = products[: len(part)].topk(count, 1).indices.numpy()
+    return nearest
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class CellLayout:
+    """How cells are divided and grouped, from the number of rows in each.
+
+    A cell of more than `MAX_CELL_ROWS` is divided by ordinal, so numbers of cells change: see `renumber`. A row is then
+    compared with a part of its cell only, which has more copies of it than it has neighbours. Groups are consecutive
+    cells of together about `GROUP_ROWS` rows.
+    """
+
+    parts: np.ndarray  # (m,): into how many each learned cell is divided
+    bounds: np.ndarray  # (groups + 1,): the first cell of each group, by new number, and the end
+
+    @classmethod
+    def of(cls, sizes: np.ndarray, group_rows: int = GROUP_ROWS, max_cell_rows: int = MAX_CELL_ROWS) -> "CellLayout":
+        """The layout of cells with these numbers of rows (m,)."""
+        parts = np.maximum(-(-sizes // max_cell_rows), 1)
+        rows = np.cumsum(np.repeat(sizes / parts, parts))
+        n_rows = rows[-1] if len(rows) else 0
+        cuts = np.searchsorted(rows, np.linspace(0, n_rows, max(math.ceil(n_rows / group_rows), 1) + 1)[1:-1]) + 1
+        bounds = np.unique(np.concatenate([[0], cuts, [len(rows)]])).astype(np.int64)
+        return cls(parts, bounds)
+
+    @property
+    def n_groups(self) -> int:
+        """The number of groups."""
+        return len(self.bounds) - 1
+
+    @property
+    def n_cells(self) -> int:
+        """The number of cells, after division."""
+        return int(self.bounds[-1])
+
+    @property
+    def _firsts(self) -> np.ndarray:
+        """The new number of the first part of each learned cell, and the end."""
+        return np.concatenate([[0], np.cumsum(self.parts)])
+
+    def renumber(self, cells: np.ndarray, ordinals: np.ndarray) -> np.ndarray:
+        """The new numbers (n, p) of learned cells (n, p) that rows with these ordinals (n,) probe."""
+        return (self._firsts[cells] + ordinals[:, None] % self.parts[cells]).astype(np.int32)
+
+    def learned_cells(self, first: int, end: int) -> tuple[int, int]:
+        """The range of learned cells of which some parts are in the groups from `first` to before `end`."""
+        low, high = np.searchsorted(self._firsts, [self.bounds[first], self.bounds[end] - 1], side="right") - 1
+        return int(low), int(high) + 1
+
+    def groups_of(self, cells: np.ndarray) -> np.ndarray:
+        """The group of each cell, in the same shape."""
+        return np.searchsorted(self.bounds, cells, side="right") - 1

@@ -16,19 +16,23 @@ MIN_GROUPS = 64
 class TileAxis:
     """The rows of a block that a tile covers along one of its two axes.
 
-    `topk` collects the neighbours of the block's rows, the first of which in this tile is row `start`. It is None if
-    the neighbours of these rows are not wanted.
+    `topk` collects the neighbours of the block's rows. It is None if these are not wanted. `first_number` is the number
+    of the block's first row among the sources of the other axis's collector.
     """
 
-    ordinals: np.ndarray  # (n,) uint32
-    start: int
+    rows: slice
+    first_number: int
     topk: TopK | None
 
     @property
     def thresholds(self) -> np.ndarray:
-        """The score (n,) that an entry must reach to be added."""
+        """The product (n,) that an entry must reach to be added."""
         assert self.topk is not None
-        return self.topk.thresholds[self.start : self.start + len(self.ordinals)]
+        return self.topk.thresholds[self.rows] - self.topk.tolerance
+
+    def numbers(self, places: np.ndarray) -> np.ndarray:
+        """The numbers (n,) of the rows at these places (n,) of the tile; see `first_number`."""
+        return places + (self.first_number + self.rows.start)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -87,11 +91,11 @@ def _hits_at_common_threshold(tile: np.ndarray, rows: TileAxis, columns: TileAxi
     This is the usual case when pairs above a minimum score are wanted: one pass serves both axes.
     """
     assert rows.topk is not None
-    threshold = rows.topk.common_threshold
-    if threshold is None or threshold == -np.inf:
+    if rows.topk.common_threshold in (None, -np.inf):
         return None
-    if columns.topk is not None and columns.topk.common_threshold != threshold:
+    if columns.topk is not None and columns.topk.common_threshold != rows.topk.common_threshold:
         return None
+    threshold = np.float32(rows.topk.common_threshold) - rows.topk.tolerance
     rows_with_hits = np.flatnonzero(torch.from_numpy(tile).amax(1).numpy() >= threshold)
     scores = tile[rows_with_hits]
     hits = np.flatnonzero(scores >= threshold)
@@ -103,26 +107,28 @@ def _hits_at_common_threshold(tile: np.ndarray, rows: TileAxis, columns: TileAxi
 
 def _add_to_rows(hits: _Hits, rows: TileAxis, columns: TileAxis) -> None:
     assert rows.topk is not None
-    rows.topk.add(hits.rows + rows.start, pack(hits.scores, columns.ordinals[hits.columns]))
+    rows.topk.add(hits.rows + rows.rows.start, pack(hits.scores, columns.numbers(hits.columns)))
 
 
 def _add_to_columns(hits: _Hits, rows: TileAxis, columns: TileAxis) -> None:
     assert columns.topk is not None
     order = np.argsort(hits.columns.astype(np.uint16), kind="stable")  # 16 bits: a fast radix sort
-    candidates = pack(hits.scores, rows.ordinals[hits.rows])
-    columns.topk.add(hits.columns[order] + columns.start, candidates[order])
+    candidates = pack(hits.scores, rows.numbers(hits.rows))
+    columns.topk.add(hits.columns[order] + columns.rows.start, candidates[order])
 
 
 def _thresholds(tile: np.ndarray, side: TileAxis, axis: int) -> np.ndarray:
     """The thresholds of the tile's rows (axis 1) or columns (axis 0), raised by group maxima where that helps."""
     assert side.topk is not None
     thresholds = np.maximum(side.thresholds, np.finfo(np.float32).min)  # above -inf: masked entries are never hits
-    has_fewer_than_k = side.thresholds <= side.topk.min_score
+    has_fewer_than_k = side.topk.thresholds[side.rows] <= side.topk.min_score
     n_groups = max(MIN_GROUPS, 1 << side.topk.k.bit_length())
     if n_groups >= tile.shape[axis] or not has_fewer_than_k.any():
         return thresholds
     maxima = np.minimum(kth_group_maxima(tile, side.topk.k, n_groups, axis), 1)  # candidates above 1 count as 1
-    return np.where(has_fewer_than_k, np.maximum(thresholds, maxima), thresholds)
+    # k scores are at least the k-th maximum less the tolerance; an entry whose product is another tolerance lower is
+    # not among the best k.
+    return np.where(has_fewer_than_k, np.maximum(thresholds, maxima - 2 * side.topk.tolerance), thresholds)
 
 
 def kth_group_maxima(tile: np.ndarray, k: int, n_groups: int, axis: int) -> np.ndarray:

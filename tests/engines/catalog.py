@@ -34,6 +34,7 @@ class Engine:
     flags: tuple[str, ...]  # {program} is what the variable says, {jobs} the address of the job service
     variable: str | None = None  # must say where the engine's program is, if that is not a Python package
     external: bool = False  # runs in workers that get our package from the job
+    repeats: bool = False  # runs bundles again, whose counters then say what the first run left to do
 
     def flags_with(self, services: Services | None) -> tuple[str, ...]:
         """The flags as they are given to a job."""
@@ -49,6 +50,10 @@ class Engine:
 ENGINES = {
     "FnApiRunner": Engine(("--runner=FnApiRunner",)),
     "FnApiRunner, 2 processes": Engine(("--workers=2",)),
+    "one bundle per element, some lost or run twice": Engine(
+        ("--runner=tests.engines.many_bundles.ManyBundlesRunner",),
+        repeats=True,
+    ),
     "PortableRunner, 2 external workers": Engine(
         ("--runner=PortableRunner", "--job_endpoint={jobs}"),
         external=True,
@@ -89,8 +94,10 @@ JOBS = {
     "embed": Job("run", ("embeddings", "rejected")),
     "mine, exact": Job("exact"),
     "mine, routed": Job("routed"),
+    "mine, cross-encoder": Job("scored"),
     "cluster, leiden": Job("run", ("clusters",)),
     "cluster, k-means": Job("kmeans"),
+    "search": Job("search"),
     "run": Job("run"),
 }
 

@@ -1,6 +1,7 @@
 """Clusters of a corpus: the cluster of every row, and what each cluster is about."""
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 import apache_beam as beam
@@ -13,16 +14,21 @@ from sbert_core.clusters.algorithm import (
     ClusteringSettings,
     InMemoryAlgorithm,
 )
-from sbert_core.clusters.algorithms import find_algorithm
+from sbert_core.clusters.algorithms import Leiden, find_algorithm
 from sbert_core.clusters.noise import NOISE
+from sbert_core.clusters.two_levels import choose_levels
 from sbert_core.data.manifest import Manifest
+from transforms.clusters.block_neighbors import find_mined_parts
 from transforms.clusters.cluster_centers import ClusterSums, add_sums, centers_of, sum_block
 from transforms.clusters.cluster_input import StoredInput
 from transforms.clusters.cluster_plan import ClusterPlan, block_numbers, make_plan, store_all_labels
 from transforms.clusters.describe_clusters import ClusterOutput, DescribeClusters
 from transforms.clusters.distributed_kmeans import label_in_rounds
 from transforms.clusters.existing_clusters import ExistingClusters, assign_block, read_existing
-from transforms.dataset.corpus import BLOCK_ROWS
+from transforms.clusters.label_in_levels import label_in_two_levels
+from transforms.dataset.assign_ordinals import AssignOrdinals
+from transforms.dataset.corpus import BLOCK_ROWS, Corpus, open_corpus
+from transforms.dataset.ordinal_files import ORDINALS_FOLDER
 from transforms.dataset.published import Draft
 from transforms.merge_values import MergeFn
 
@@ -49,7 +55,9 @@ class ClusterCorpus(beam.PTransform):
     time_column: str | None = None
     period: str = "M"
     block_rows: int = BLOCK_ROWS
+    ordinals: Sequence[str] = ()  # folders of ordinals; see AssignOrdinals. Empty: below `work`
     manifest: Manifest = dataclasses.field(default_factory=Manifest)
+    levels: int | None = None  # of leiden; None: chosen by the size of the corpus when the pipeline is built
 
     def __post_init__(self) -> None:
         super().__init__()
@@ -69,6 +77,7 @@ class ClusterCorpus(beam.PTransform):
                 existing=self.existing,
                 block_rows=self.block_rows,
             )
+            | "AssignOrdinals" >> AssignOrdinals(folders=self.ordinals or [f"{self.work}/{ORDINALS_FOLDER}"])
         )
         planned = beam.pvalue.AsSingleton(plan)
         blocks = plan | "Blocks" >> beam.FlatMap(block_numbers) | "SpreadBlocks" >> beam.Reshuffle()
@@ -100,7 +109,21 @@ class ClusterCorpus(beam.PTransform):
         algorithm = find_algorithm(self.settings.algorithm)
         if isinstance(algorithm, CentroidAlgorithm):
             return label_in_rounds(plan, blocks, algorithm)
+        if isinstance(algorithm, Leiden) and self._count_levels() == 2:
+            return label_in_two_levels(plan, blocks)
         return plan | "Label" >> beam.Map(_label_rows, algorithm)
+
+    def _count_levels(self) -> int:
+        if self.levels is not None:
+            return self.levels
+        return levels_of(open_corpus(self.embeddings, self.block_rows), self.neighbors)
+
+
+def levels_of(corpus: Corpus, neighbors: str) -> int:
+    """The number of levels in which the default algorithm clusters a corpus with these mined neighbours."""
+    if not corpus.rows:
+        return 1
+    return choose_levels(corpus.rows, corpus.dim, find_mined_parts(neighbors, corpus).top_k)
 
 
 def _label_rows(plan: ClusterPlan, algorithm: InMemoryAlgorithm) -> ClusteringFields:

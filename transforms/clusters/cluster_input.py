@@ -3,13 +3,12 @@
 import dataclasses
 
 import numpy as np
-import pyarrow.compute as pc
 
 from sbert_core.clusters.graph import NeighborGraph
-from sbert_core.data.columns import comparable_ids
-from sbert_core.errors import DataError
-from transforms.dataset.corpus import Corpus, ordinals_of_block, read_vectors, sorted_ids
-from transforms.dataset.published import read_manifest, read_part
+from transforms.clusters.block_neighbors import GRAPH_COLUMNS, find_mined_parts
+from transforms.dataset.corpus import Corpus, read_vectors
+from transforms.dataset.ordinals import ordinals_of_block
+from transforms.dataset.published import read_part
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,24 +30,14 @@ class StoredInput:
 
     def load_graph(self) -> NeighborGraph:
         """The neighbours of all rows; neighbours of another corpus are an error."""
-        folder, corpus = self.neighbors, self.corpus
-        manifest = read_manifest(folder)
-        if [each.digest for each in manifest.corpora or ()] != [corpus.digest]:
-            raise DataError(f"{folder} was not mined from {corpus.name} as it is now: run mine again")
-        top_k = manifest.settings.get("top_k", 0)
-        if top_k < 1:
-            raise DataError(f"{folder} does not state the maximum number of neighbours of a row: run mine again")
-        ids = comparable_ids(sorted_ids(corpus.work))
-        k = min(top_k, max(len(ids) - 1, 1))
-        indices, scores = np.full((len(ids), k), -1, np.int64), np.full((len(ids), k), np.nan, np.float32)
-        for part in manifest.parts:
-            table = read_part(folder, part)
-            rows, others = (
-                pc.index_in(comparable_ids(table[name]), value_set=ids).to_numpy() for name in ("id", "neighbor_id")
-            )
-            places = table["rank"].to_numpy() - 1
-            indices[rows, places] = others
-            scores[rows, places] = table["score"].to_numpy()
+        mined = find_mined_parts(self.neighbors, self.corpus)
+        k = min(mined.top_k, max(self.rows - 1, 1))
+        indices, scores = np.full((self.rows, k), -1, np.int64), np.full((self.rows, k), np.nan, np.float32)
+        for part in mined.parts:
+            table = read_part(mined.folder, part, GRAPH_COLUMNS)
+            rows, others, places, values = (table[name].to_numpy() for name in GRAPH_COLUMNS)
+            indices[rows, places - 1] = others
+            scores[rows, places - 1] = values
         return NeighborGraph(indices, scores)
 
     def load_vectors(self) -> np.ndarray:

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from sbert_core.clusters.algorithm import Clustering, ClusteringSettings
-from transforms.dataset.corpus import Corpus, assign_ordinals, open_corpus, ordinals_of_block
+from transforms.dataset.corpus import Corpus, open_corpus
+from transforms.dataset.ordinals import ordinals_of_block
 from transforms.dataset.work_files import need_arrays, store_arrays
 from transforms.neighbors.mining_plan import check_row_count
 
@@ -27,16 +28,24 @@ class ClusterPlan:
         """A hash of everything that decides the labels."""
         return self.work.rsplit("/", 1)[-1]
 
+    @property
+    def corpora(self) -> tuple[Corpus, ...]:
+        """The corpus."""
+        return (self.corpus,)
+
+    def with_corpora(self, corpora: tuple[Corpus, ...]) -> "ClusterPlan":
+        """The plan with the same corpus, whose rows have ordinals now."""
+        return dataclasses.replace(self, corpus=corpora[0])
+
 
 def make_plan(
     work: str, *, embeddings: str, neighbors: str, settings: ClusteringSettings, existing: str | None, block_rows: int
 ) -> ClusterPlan:
-    """Opens the corpus and assigns ordinals to its rows; files for workers go below `work`."""
+    """Opens the corpus; files for workers go below `work`."""
     corpus = open_corpus(embeddings, block_rows)
     check_row_count(corpus)
     content = [corpus.digest, dataclasses.asdict(settings), existing]
     folder = f"{work}/{hashlib.sha256(json.dumps(content).encode()).hexdigest()[:16]}"
-    corpus = assign_ordinals(corpus, f"{folder}/corpus")
     return ClusterPlan(corpus=corpus, neighbors=neighbors, settings=settings, work=folder)
 
 

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Literal, TypeAlias
 
 import apache_beam as beam
@@ -27,7 +27,8 @@ from transforms.clusters.existing_clusters import ExistingClusters
 from transforms.clusters.summary_tables import over_time_table, summary_table
 from transforms.clusters.tally import LabeledRows, Tally, merge_tallies, tally_block
 from transforms.clusters.term_buckets import MergeTerms, join_buckets, partition_terms
-from transforms.dataset.corpus import corpus_states, ordinals_of_block, read_columns, read_vectors, sorted_ids
+from transforms.dataset.corpus import corpus_states, read_columns, read_vectors
+from transforms.dataset.ordinals import ids_of, ordinals_of_block
 from transforms.dataset.published import Draft
 from transforms.dataset.write_parts import write_rows
 from transforms.merge_values import MergeFn
@@ -81,20 +82,18 @@ class DescribeClusters(beam.PTransform):
         )
         terms = described[TERMS] | "MergeTerms" >> MergeTerms()
         periods = described[PERIODS] | "MergePeriods" >> MergeTerms()
-        return (
-            described.tallies
-            | "AllBlocks" >> beam.CombineGlobally(MergeFn(merge_tallies))
-            | "Summarize"
-            >> beam.FlatMap(
-                _summarize,
-                self.output,
-                plan,
-                centers,
-                fields,
-                beam.pvalue.AsList(terms),
-                beam.pvalue.AsList(periods),
-                self.existing,
-            )
+        tally = described.tallies | "AllBlocks" >> beam.CombineGlobally(MergeFn(merge_tallies))
+        candidates = blocks | "Candidates" >> beam.Map(_read_candidates, plan, beam.pvalue.AsSingleton(tally))
+        return tally | "Summarize" >> beam.FlatMap(
+            _summarize,
+            self.output,
+            plan,
+            centers,
+            fields,
+            beam.pvalue.AsList(terms),
+            beam.pvalue.AsList(periods),
+            self.existing,
+            beam.pvalue.AsIter(candidates),
         )
 
 
@@ -122,12 +121,22 @@ def _describe_block(
             yield beam.pvalue.TaggedOutput(PERIODS, counts)
 
 
+def _read_candidates(number: int, plan: ClusterPlan, tally: Tally) -> tuple[np.ndarray, np.ndarray]:
+    """The ordinals (n,) and unit vectors (n, dim) of the rows of a block that may become exemplars."""
+    block = plan.corpus.blocks[number]
+    ordinals = ordinals_of_block(plan.corpus, block)
+    chosen = np.flatnonzero(np.isin(ordinals, tally.nearest.ordinals))
+    if not len(chosen):
+        return ordinals[:0], np.empty((0, plan.corpus.dim), np.float32)
+    return ordinals[chosen], read_vectors(plan.corpus, block)[0][chosen]
+
+
 def _write_assignments(
     number: int, output: ClusterOutput, plan: ClusterPlan, clustering: Clustering, distances: np.ndarray
 ) -> Part:
     """Writes the part of a block, from its clustering and the distances (n,) to the own centre."""
     corpus, block = plan.corpus, plan.corpus.blocks[number]
-    ids = sorted_ids(corpus.work).take(pa.array(ordinals_of_block(corpus, block)))
+    ids = ids_of(corpus, ordinals_of_block(corpus, block))
     labels, outlier_scores = clustering.labels, clustering.outlier_scores
     is_noise = labels == NOISE
     batch = pa.record_batch(
@@ -168,6 +177,7 @@ def _summarize(
     terms: TermBuckets,
     periods: PeriodBuckets,
     existing: ExistingClusters | None,
+    candidates: Iterable[tuple[np.ndarray, np.ndarray]],
 ) -> Iterator[Draft]:
     """Writes the tables of the clusters; yields a draft for each dataset. `tally` is None for an empty corpus."""
     corpora = corpus_states([plan.corpus])
@@ -181,7 +191,8 @@ def _summarize(
         hierarchy=link_centers(centers.vectors),
         **dataclasses.asdict(fields),
     )
-    tables = {"summary": summary_table(plan.corpus, centers, tally, join_buckets(terms), existing)}
+    vectors = {int(ordinal): row for ordinals, rows in candidates for ordinal, row in zip(ordinals, rows, strict=True)}
+    tables = {"summary": summary_table(plan.corpus, centers, tally, join_buckets(terms), existing, vectors)}
     if output.time_column:
         tables["over_time"] = over_time_table(join_buckets(periods))
     parts = {"assignments": tally.parts if tally else []}

@@ -1,7 +1,7 @@
 """The tables that describe clusters: one row per cluster, and one per cluster and period."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,8 @@ from sbert_core.data.schema import clusters_schema, over_time_schema
 from transforms.clusters.cluster_centers import Centers
 from transforms.clusters.existing_clusters import ExistingClusters
 from transforms.clusters.tally import Tally
-from transforms.dataset.corpus import Corpus, sorted_ids, take_rows
+from transforms.dataset.corpus import Corpus
+from transforms.dataset.ordinals import ids_of, take_rows
 
 N_EXEMPLARS = 5
 
@@ -26,14 +27,17 @@ def summary_table(
     tally: Tally | None,
     counts: dict[int, Counter[str]],
     existing: ExistingClusters | None,
+    candidates: Mapping[int, np.ndarray],
 ) -> pa.Table:
     """One row per cluster, noise last; `tally` is None for an empty corpus.
+
+    `candidates` has the vectors (dim,) of the rows nearest to the centres, by ordinal.
 
     Existing clusters keep their names, terms and radii. One without rows has no exemplars and no cohesion.
     """
     names = _name_all(centers, counts, existing)
     nearest, cosines = nearest_centers(centers.vectors)
-    exemplars = [_exemplars(cluster, tally, centers) for cluster in range(len(centers))]
+    exemplars = [_exemplars(cluster, tally, centers, candidates) for cluster in range(len(centers))]
     texts = _read_texts(corpus, exemplars)
     rows: list[dict[str, Any]] = []
     for cluster, size in enumerate(centers.sizes.tolist()):
@@ -57,7 +61,7 @@ def summary_table(
         empty: dict[str, Any] = {"terms": [], "exemplar_texts": [], "center": [0] * dim}
         rows.append({"cluster": NOISE, "size": tally.n_noise, "name": "noise", **empty})
         exemplars.append(np.empty(0, np.uint32))
-    ids = sorted_ids(corpus.work)
+    ids = ids_of(corpus, _concatenate(exemplars))
     schema = clusters_schema(ids.type, dim)
     place = schema.get_field_index("exemplar_ids")
     table = pa.Table.from_pylist(rows, schema=schema.remove(place))
@@ -82,12 +86,14 @@ def _name_all(
     return {each.cluster: each for each in named}
 
 
-def _exemplars(cluster: int, tally: Tally | None, centers: Centers) -> np.ndarray:
+def _exemplars(cluster: int, tally: Tally | None, centers: Centers, candidates: Mapping[int, np.ndarray]) -> np.ndarray:
     """The ordinals of the rows that represent a cluster."""
     if tally is None:
         return np.empty(0, np.uint32)
-    nearest = tally.nearest.of_cluster(cluster)
-    return nearest.ordinals[choose_exemplars(nearest.vectors, centers.vectors[cluster], N_EXEMPLARS)]
+    ordinals = tally.nearest.of_cluster(cluster).ordinals
+    vectors = np.array([candidates[ordinal] for ordinal in ordinals.tolist()], np.float32)
+    vectors = vectors.reshape(-1, centers.vectors.shape[1])  # of no rows, too
+    return ordinals[choose_exemplars(vectors, centers.vectors[cluster], N_EXEMPLARS)]
 
 
 def _read_texts(corpus: Corpus, exemplars: Sequence[np.ndarray]) -> dict[int, str | None]:
@@ -104,9 +110,9 @@ def _radius(cluster: int, size: int, tally: Tally | None, existing: ExistingClus
 
 
 def _id_lists(ids: pa.Array, exemplars: Sequence[np.ndarray]) -> pa.ListArray:
-    """Lists of ids by their ordinals; not made from Python values, because Arrow makes no UUIDs from them."""
+    """The ids of the exemplars of all clusters as a list per cluster; Arrow makes no UUIDs from Python values."""
     starts = np.cumsum([0, *map(len, exemplars)]).astype(np.int32)
-    return pa.ListArray.from_arrays(pa.array(starts), ids.take(pa.array(_concatenate(exemplars))))
+    return pa.ListArray.from_arrays(pa.array(starts), ids)
 
 
 def _concatenate(ordinals: Sequence[np.ndarray]) -> np.ndarray:

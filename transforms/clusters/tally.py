@@ -35,10 +35,13 @@ class LabeledRows:
         return LabeledRows(self.labels[rows], self.ordinals[rows], self.cosines[rows], self.vectors[rows])
 
     def farthest(self, counts: np.ndarray) -> "LabeledRows":
-        """The rows farthest from the centre of each cluster, `counts` (k,) of each; without their vectors."""
+        """The rows farthest from the centre of each cluster, `counts` (k,) of each."""
         order = np.lexsort((self.ordinals, self.cosines, self.labels))
-        chosen = self[_first_of_each(self.labels, order, counts)]
-        return dataclasses.replace(chosen, vectors=np.empty((len(chosen), 0), np.float32))
+        return self[_first_of_each(self.labels, order, counts)]
+
+    def without_vectors(self) -> "LabeledRows":
+        """The same rows with vectors of no dimension, which are small to hand over."""
+        return dataclasses.replace(self, vectors=np.empty((len(self), 0), np.float32))
 
     def nearest(self, count: int) -> "LabeledRows":
         """The rows nearest to the centre of each cluster; of equal ones the lower ordinal comes first."""
@@ -74,8 +77,8 @@ class Tally:
     parts: list[Part]  # of the assignments
     n_noise: int
     cosine_sums: np.ndarray  # (k,) int64, fixed-point sums of the cosines to the own centre
-    nearest: LabeledRows
-    farthest: LabeledRows
+    nearest: LabeledRows  # without vectors: these are read when the rows of all blocks are known
+    farthest: LabeledRows  # without vectors
     sample: LabeledRows
     label_counts: Counter[tuple[str, int]]  # rows of each true label and cluster
 
@@ -93,7 +96,7 @@ def tally_block(
     part: Part, rows: LabeledRows, true_labels: list[str | None], centers: Centers, corpus_rows: int
 ) -> Tally:
     """The tally of a block, from all of its rows and their true labels, which may be none."""
-    inside = rows[np.flatnonzero(rows.labels != NOISE)]
+    inside = rows.without_vectors()[np.flatnonzero(rows.labels != NOISE)]
     cosine_sums = np.zeros(len(centers), np.int64)
     np.add.at(cosine_sums, inside.labels, np.rint(inside.cosines * FIXED_POINT_SCALE).astype(np.int64))
     return Tally(

@@ -29,3 +29,13 @@ class RecordBatchCoder(beam.coders.Coder):
 
 
 beam.coders.registry.register_coder(pa.RecordBatch, RecordBatchCoder)
+
+
+def typed_batches(batches: beam.PCollection) -> beam.PCollection[pa.RecordBatch]:
+    """Marks an output of several as record batches.
+
+    Beam infers no type for them and would pickle the batches, which loses whether items of lists can be null: a part
+    would then have other bytes on an engine that does not fuse the steps.
+    """
+    batches.element_type = pa.RecordBatch
+    return batches

@@ -1,33 +1,23 @@
-"""A corpus of vectors: blocks of rows that are read when needed, and an ordinal for every row.
-
-The ordinal of a row is its position when all ids are sorted. Steps that compare or count rows identify them by ordinal,
-so that no result depends on how the corpus is divided into files and blocks.
-"""
+"""A corpus of vectors: blocks of rows that are read when needed."""
 
 import dataclasses
 import hashlib
-import io
 from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from sbert_core.data.columns import check_has_columns, comparable_ids
+from sbert_core.data.columns import check_has_columns
 from sbert_core.data.dataset_reader import folder_of
 from sbert_core.data.manifest import CorpusState, Manifest, digest_of
 from sbert_core.data.schema import FINGERPRINT_KEY, ID, TEXT
 from sbert_core.errors import DataError
 from sbert_core.neighbors.cosine import unit_rows
-from sbert_core.process_cache import process_cache
 from transforms.dataset.files import read_bytes
 from transforms.dataset.published import BEAM_DATASETS
-from transforms.dataset.slices import InputFile, InputSlice, inspect_file, inspect_files, read_rows, split_file
-from transforms.dataset.work_files import need_checked, store_checked
+from transforms.dataset.slices import InputFile, InputSlice, inspect_files, inspect_listed, read_rows, split_file
 
 BLOCK_ROWS = 8192
-CACHED_CORPORA = 4
-"""Corpora whose ordinals and ids stay in the memory of a process: a job compares at most two, and tests run several."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,7 +47,7 @@ class Corpus:
     digest: str  # of its rows
     columns: tuple[str, ...]
     blocks: tuple[BlockRef, ...]
-    work: str = ""  # the folder with its ordinals and sorted ids; see assign_ordinals
+    work: str = ""  # the folder with its ordinals and sorted ids; see transforms.dataset.ordinals
 
     @property
     def rows(self) -> int:
@@ -125,9 +115,9 @@ def _column_names(manifests: dict[str, Manifest], embedding_column: str | None) 
 def _inspect_parts(folder: str, manifest: Manifest) -> list[InputFile]:
     """Inspects the parts of a dataset; one that is missing, cut, or has other rows is an error that names it."""
     BEAM_DATASETS.check_sizes(folder, manifest.parts)
+    inspected = inspect_listed([(f"{folder}/{part.name}", part.name) for part in manifest.parts])
     files = []
-    for part in manifest.parts:
-        file = inspect_file(f"{folder}/{part.name}", part.name)
+    for part, file in zip(manifest.parts, inspected, strict=True):
         if file.rows != part.rows:
             raise DataError(
                 f"{file.path} has {file.rows} rows, its manifest records {part.rows}: the dataset is damaged. Run the "
@@ -209,73 +199,3 @@ def _place(block: BlockRef, row: int) -> str:
             return f"{input_slice.path} row {input_slice.first_row + row}"
         row -= input_slice.rows
     raise AssertionError(f"row {row} is in no slice")
-
-
-def assign_ordinals(corpus: Corpus, work: str) -> Corpus:
-    """Sorts all rows by id and stores the sorted ids and the ordinals of rows below `work`; ids must be unique."""
-    ids = pa.chunked_array(
-        [chunk for block in corpus.blocks for chunk in _ids(corpus, block).chunks] or [pa.array([], pa.string())]
-    )
-    if ids.null_count:
-        raise DataError(f"{corpus.name} has rows without an id in column {corpus.id_column!r}")
-    order = pc.sort_indices(comparable_ids(ids))
-    ordered = ids.take(order).combine_chunks()
-    compared = comparable_ids(ordered)
-    repeated = pc.index(pc.equal(compared[1:], compared[:-1]), True).as_py() if len(ordered) > 1 else -1
-    if repeated >= 0:
-        raise DataError(f"{corpus.name} has two rows with the id {ordered[repeated].as_py()!r}: ids must be unique")
-    ordinals = np.empty(len(ids), np.uint32)
-    ordinals[order.to_numpy()] = np.arange(len(ids), dtype=np.uint32)
-    store_checked(f"{work}/ordinals.npy", _array_bytes(ordinals))
-    store_checked(f"{work}/ids.arrow", _table_bytes(pa.table({ID: ordered})))
-    return dataclasses.replace(corpus, work=work)
-
-
-def _ids(corpus: Corpus, block: BlockRef) -> pa.ChunkedArray:
-    column = read_columns(block, [corpus.id_column])[corpus.id_column]
-    return column.cast(column.type.value_type) if pa.types.is_dictionary(column.type) else column
-
-
-def _array_bytes(array: np.ndarray) -> bytes:
-    sink = io.BytesIO()
-    np.save(sink, array)
-    return sink.getvalue()
-
-
-def _table_bytes(table: pa.Table) -> bytes:
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_file(sink, table.schema) as writer:
-        writer.write_table(table)
-    return sink.getvalue().to_pybytes()
-
-
-@process_cache(max_entries=CACHED_CORPORA)
-def _read_ordinals(work: str) -> np.ndarray:
-    """The ordinals (n,) of all rows; cached because every block of the corpus needs some."""
-    return np.load(io.BytesIO(need_checked(f"{work}/ordinals.npy")))
-
-
-def ordinals_of_block(corpus: Corpus, block: BlockRef) -> np.ndarray:
-    """The ordinals (n,) of a block's rows."""
-    return _read_ordinals(corpus.work)[block.first_row : block.first_row + block.rows]
-
-
-@process_cache(max_entries=CACHED_CORPORA)
-def sorted_ids(work: str) -> pa.Array:
-    """All ids of a corpus, indexed by ordinal; cached because every part that is written needs some."""
-    return pa.ipc.open_file(need_checked(f"{work}/ids.arrow")).read_all()[ID].combine_chunks()
-
-
-def take_rows(corpus: Corpus, ordinals: np.ndarray, columns: Sequence[str]) -> pa.Table:
-    """Columns of the rows with these ordinals, which must be sorted and distinct; only blocks with some are read."""
-    pieces: list[pa.Table] = []
-    found: list[np.ndarray] = []
-    for block in corpus.blocks:
-        block_ordinals = ordinals_of_block(corpus, block)
-        chosen = np.flatnonzero(np.isin(block_ordinals, ordinals))
-        if len(chosen):
-            pieces.append(read_columns(block, columns).take(pa.array(chosen)))
-            found.append(block_ordinals[chosen])
-    if not pieces:
-        return pa.table({column: pa.array([]) for column in columns})
-    return pa.concat_tables(pieces).take(pa.array(np.argsort(np.concatenate(found))))

@@ -7,7 +7,7 @@ import posixpath
 import re
 import shutil
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import IO, Any, BinaryIO, NamedTuple
 
@@ -190,14 +190,17 @@ def list_folder(folder: str) -> dict[str, int]:
     return {posixpath.basename(each.path): each.size_in_bytes for each in sorted(found, key=lambda each: each.path)}
 
 
-def delete_work(folder: str) -> None:
-    """Deletes the folders that jobs made below a work folder, which are named by a digest, and nothing else."""
+def delete_work(folder: str, keep: Iterable[str] = ()) -> None:
+    """Deletes the folders that jobs made below a work folder, which are named by a digest, and nothing else.
+
+    Those whose name is in `keep` stay.
+    """
     if not is_local(folder):
         paths = match(f"{_escape(folder)}/**")
         names = {path.removeprefix(folder).lstrip("/").split("/")[0] for path in paths}
     else:
         names = {path.name for path in Path(folder).iterdir()} if Path(folder).is_dir() else set()
-    for name in sorted(names):
+    for name in sorted(names - set(keep)):
         if _WORK_NAME.fullmatch(name):  # Beam wants a slash after the name of a folder in an object store only
             FileSystems.delete([f"{folder}/{name}" if is_local(folder) else f"{folder}/{name}/"])
     with contextlib.suppress(OSError):  # it holds files of the user, or does not exist

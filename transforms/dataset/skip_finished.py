@@ -15,6 +15,7 @@ from apache_beam.metrics import Metrics
 from sbert_core.data.manifest import Part
 from sbert_core.data.schema import SOURCE_KEY
 from sbert_core.errors import DataError
+from transforms.dataset.batch_coder import typed_batches
 from transforms.dataset.files import read_bytes
 from transforms.dataset.published import BEAM_DATASETS, find_manifest
 from transforms.dataset.slices import slice_of
@@ -104,7 +105,7 @@ class SkipFinished(beam.PTransform):
         """Looks up each batch's part where the batch is."""
         tags = ("finished", "finished_rejected")
         outputs = batches | "LookUp" >> beam.ParDo(_LookUpFn(self)).with_outputs(*tags, main="missing")
-        return {tag: outputs[tag] for tag in ("missing", *tags)}
+        return {"missing": typed_batches(outputs.missing)} | {tag: outputs[tag] for tag in tags}
 
 
 class _LookUpFn(beam.DoFn):

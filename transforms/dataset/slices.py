@@ -1,12 +1,16 @@
 """Input files, and the slices of them that workers read one at a time."""
 
 import base64
+import concurrent.futures
+import contextlib
 import dataclasses
 import functools
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from apache_beam.io.filesystem import BeamIOError
 from apache_beam.io.filesystems import FileSystems
 
@@ -31,6 +35,10 @@ from transforms.dataset.published import BEAM_DATASETS
 SLICE_ROWS = BATCH_ROWS
 
 _SLICE_KEY = b"sbert_beam.slice"
+_INSPECTORS = 16  # threads: in an object store each footer takes round trips
+_TEXT_INSPECTORS = 4  # text is parsed to its end, which takes a core each, and memory for a JSON array
+
+_Result = TypeVar("_Result")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,14 +90,23 @@ class InputFile:
 
 
 def inspect_files(patterns: Sequence[str], text_format: TextFormat = DEFAULT_FORMAT) -> list[InputFile]:
-    """Lists the input and inspects every file; one that cannot be read is an error that names it."""
-    return [inspect_file(path, name, text_format) for path, name in list_inputs(patterns)]
+    """Lists the input and inspects every file; one that cannot be read is an error that names it.
+
+    Of several such files it is the first in the order of the listing.
+    """
+    return inspect_listed(list_inputs(patterns), text_format)
 
 
-def inspect_file(path: str, name: str, text_format: TextFormat = DEFAULT_FORMAT) -> InputFile:
-    """Inspects a file; one that cannot be read is an error that names it."""
-    with naming_file(path, BeamIOError):
-        return _inspect(path, name, text_format)
+def inspect_listed(
+    listed: Sequence[tuple[str, str]], text_format: TextFormat = DEFAULT_FORMAT, *, to_end: bool = False
+) -> list[InputFile]:
+    """Inspects files, (path, name) each, in threads; the result has their order."""
+
+    def inspect(path: str, name: str) -> InputFile:
+        with naming_file(path, BeamIOError):
+            return _inspect(path, name, text_format, to_end=to_end)
+
+    return _map_in_threads(inspect, listed)
 
 
 def inspect_readable_files(
@@ -99,13 +116,16 @@ def inspect_readable_files(
 
     Every file is read to its end: damage to a Parquet file may show nowhere else. It is an error if no file is left.
     """
-    files: list[InputFile] = []
-    skipped: list[SkippedFile] = []
-    for path, name in list_inputs(patterns):
+
+    def inspect(path: str, name: str) -> InputFile | SkippedFile:
         try:
-            files.append(_inspect(path, name, text_format, to_end=True))
+            return _inspect(path, name, text_format, to_end=True)
         except (*UNREADABLE, BeamIOError) as error:
-            skipped.append(SkippedFile(name=name, reason=first_line(error)))
+            return SkippedFile(name=name, reason=first_line(error))
+
+    found = _map_in_threads(inspect, list_inputs(patterns))
+    files = [each for each in found if isinstance(each, InputFile)]
+    skipped = [each for each in found if isinstance(each, SkippedFile)]
     if not files:
         raise DataError(
             f"none of the {len(skipped)} input files can be read; the first is {skipped[0].name}: {skipped[0].reason}"
@@ -113,11 +133,24 @@ def inspect_readable_files(
     return files, skipped
 
 
+def _map_in_threads(inspect: Callable[[str, str], _Result], listed: Sequence[tuple[str, str]]) -> list[_Result]:
+    """What `inspect` returns for each path and name, in their order, or the first error in that order."""
+    is_text = any(suffix_of(path) != ".parquet" for path, _ in listed)
+    pool = concurrent.futures.ThreadPoolExecutor(_TEXT_INSPECTORS if is_text else _INSPECTORS)
+    try:
+        return list(pool.map(inspect, *zip(*listed, strict=True))) if listed else []
+    finally:
+        pool.shutdown(cancel_futures=True)  # after an error the files that were not begun are not needed
+
+
 def _inspect(path: str, name: str, text_format: TextFormat, *, to_end: bool = False) -> InputFile:
-    open_stream = functools.partial(open_file, path)
-    with open_stream():  # its error for a path that is not a file is the clearest
+    """Inspects a file with three requests: open it, ask for its version, and read the footer or the text."""
+    with contextlib.ExitStack() as unused:
+        opened = [unused.enter_context(open_file(path))]  # its error for a path that is not a file is the clearest
         version = _version(path)
-    schema, row_groups = inspect_stream(open_stream, path, text_format, to_end=to_end)
+        schema, row_groups = inspect_stream(
+            lambda: opened.pop() if opened else open_file(path), path, text_format, to_end=to_end
+        )
     return InputFile(path, name, plain_schema(schema), row_groups, version, text_format)
 
 
@@ -159,11 +192,15 @@ def _difference(schema: pa.Schema, other: pa.Schema) -> str:
     return f"{names[0]!r} is {fields.get(names[0], 'missing')} and {others.get(names[0], 'missing')}"
 
 
-def split_file(file: InputFile, slice_rows: int = SLICE_ROWS) -> Iterator[InputSlice]:
-    """Cuts a file into slices of at most `slice_rows` rows, none across two row groups."""
+def split_file(
+    file: InputFile, slice_rows: int = SLICE_ROWS, first_group: int = 0, first_row: int = 0
+) -> Iterator[InputSlice]:
+    """Cuts a file into slices of at most `slice_rows` rows, none across two row groups.
+
+    If `file` has only some row groups of a file, `first_group` and `first_row` are where they begin in it.
+    """
     json_schema = base64.b64encode(file.schema.serialize()).decode() if file.is_json else ""
-    first_row = 0
-    for group, rows in enumerate(file.row_groups):
+    for group, rows in enumerate(file.row_groups, first_group):
         for skip in range(0, rows, slice_rows):
             yield InputSlice(
                 path=file.path,
@@ -185,25 +222,51 @@ def read_rows(input_slice: InputSlice, columns: Sequence[str] | None = None) -> 
 
     A file that cannot be read any more, or has changed since it was inspected, is an error that names it.
     """
-    path = input_slice.path
-    BEAM_DATASETS.check_content(path, input_slice.sha256)
+    (batch,) = read_slices([input_slice], columns)
+    return batch
+
+
+def read_slices(slices: Sequence[InputSlice], columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
+    """The rows of consecutive slices of one file, a batch for each, in one pass that stops after the last of them.
+
+    The pass begins at the start of the first slice's row group, because no format can be entered in the middle of one.
+    Errors are those of `read_rows`; batches before an error are valid.
+    """
+    first = slices[0]
+    path = first.path
+    BEAM_DATASETS.check_content(path, first.sha256)
     schema = None
-    if input_slice.json_schema:
-        schema = pa.ipc.read_schema(pa.BufferReader(base64.b64decode(input_slice.json_schema)))
-    open_stream = functools.partial(open_file, path)
-    pieces, position, stop = [], 0, input_slice.skip_rows + input_slice.rows
-    with naming_file(path, BeamIOError):
-        for batch in read_stream(open_stream, path, input_slice.row_group, columns, input_slice.text_format, schema):
-            low, high = max(input_slice.skip_rows - position, 0), min(stop - position, len(batch))
-            if low < high:
-                pieces.append(plain_batch(batch.slice(low, high - low)))
-            position += len(batch)
-            if position >= stop:
-                break
-        is_changed = position < stop or (input_slice.version and input_slice.version != _version(path))
-    if is_changed:
-        raise DataError(f"{path} was changed while the job ran: run it again when the input is complete")
-    return pa.concat_batches(pieces)
+    if first.json_schema:
+        schema = pa.ipc.read_schema(pa.BufferReader(base64.b64decode(first.json_schema)))
+    row_groups = list(dict.fromkeys(each.row_group for each in slices))
+    stream = read_stream(functools.partial(open_file, path), path, row_groups, columns, first.text_format, schema)
+    position, done = first.first_row - first.skip_rows, 0
+    pieces: list[pa.RecordBatch] = []
+    with naming_file(path, BeamIOError), contextlib.closing(stream):
+        for batch in stream:
+            stop = position + len(batch)
+            while done < len(slices) and slices[done].first_row < stop:
+                each = slices[done]
+                low, high = max(each.first_row, position), min(each.first_row + each.rows, stop)
+                pieces.append(plain_batch(batch.slice(low - position, high - low)))
+                if each.first_row + each.rows > stop:
+                    break
+                _check_version(each)
+                yield pa.concat_batches(pieces)
+                pieces, done = [], done + 1
+            position = stop
+            if done == len(slices):
+                return
+    raise _changed(path)
+
+
+def _check_version(input_slice: InputSlice) -> None:
+    if input_slice.version and input_slice.version != _version(input_slice.path):
+        raise _changed(input_slice.path)
+
+
+def _changed(path: str) -> DataError:
+    return DataError(f"{path} was changed while the job ran: run it again when the input is complete")
 
 
 def read_slice(input_slice: InputSlice, id_column: str | None = None) -> pa.RecordBatch:
@@ -211,10 +274,14 @@ def read_slice(input_slice: InputSlice, id_column: str | None = None) -> pa.Reco
 
     Rows without ids get some, from the name of the file and the position in it: `name#row`.
     """
-    batch = read_rows(input_slice)
+    return with_slice(read_rows(input_slice), input_slice, id_column)
+
+
+def with_slice(batch: pa.RecordBatch, input_slice: InputSlice, id_column: str | None = None) -> pa.RecordBatch:
+    """The rows that were read from a slice, as `read_slice` gives them."""
     if id_column is None and ID not in batch.schema.names:
-        rows = range(input_slice.first_row, input_slice.first_row + input_slice.rows)
-        batch = batch.add_column(0, ID, pa.array([f"{input_slice.name}#{row}" for row in rows]))
+        rows = pa.array(range(input_slice.first_row, input_slice.first_row + input_slice.rows)).cast(pa.string())
+        batch = batch.add_column(0, ID, pc.binary_join_element_wise(input_slice.name, rows, "#"))
     return batch.replace_schema_metadata({_SLICE_KEY: json.dumps(dataclasses.asdict(input_slice)).encode()})
 
 

@@ -9,6 +9,7 @@ import io
 from typing import Any, BinaryIO
 
 import numpy as np
+import pyarrow as pa
 
 from sbert_core.errors import JobError
 from transforms.dataset.files import read_bytes, store
@@ -16,7 +17,7 @@ from transforms.dataset.files import read_bytes, store
 _DIGEST_BYTES = hashlib.sha256().digest_size
 
 
-def store_checked(path: str, content: bytes) -> None:
+def store_checked(path: str, content: bytes | memoryview | pa.Buffer) -> None:
     """Stores bytes and their digest."""
 
     def write(file: BinaryIO) -> None:

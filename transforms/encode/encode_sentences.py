@@ -14,13 +14,13 @@ import torch
 from apache_beam.metrics import Metrics
 from apache_beam.utils.shared import Shared
 
-import transforms.dataset.batch_coder  # noqa: F401 - registers how batches cross a shuffle
 from sbert_core.cores import share_of_cores
 from sbert_core.data.columns import ids_as_text
 from sbert_core.data.schema import FINGERPRINT_KEY, ID, REJECTED, TEXT, TOTALS_KEY, AddedColumns
 from sbert_core.encoder.quantization import quantize
 from sbert_core.encoder.sentence_encoder import Encoded, SentenceEncoder
 from sbert_core.errors import JobError, ModelError, SbertBeamError
+from transforms.dataset.batch_coder import typed_batches
 from transforms.dataset.slices import has_slice, slice_of
 from transforms.encode.encode_resources import EncodeResources
 from transforms.encode.isolate_failures import KNOWN_GOOD_TEXT, Failures, describe_error, encode_each, is_machine_fault
@@ -224,7 +224,7 @@ class EncodeSentences(beam.PTransform):
         """Encodes in one step, on the worker that read the batch unless `resources` ask for another machine."""
         encode = beam.ParDo(_EncodeFn(self)).with_resource_hints(**self.resources.hints)
         outputs = batches | "Encode" >> encode.with_outputs("rejected", main="encoded")
-        return {"encoded": outputs.encoded, "rejected": outputs.rejected}
+        return {"encoded": typed_batches(outputs.encoded), "rejected": typed_batches(outputs.rejected)}
 
 
 class _EncodeFn(beam.DoFn):

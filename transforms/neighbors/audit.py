@@ -13,7 +13,7 @@ from sbert_core.neighbors.cosine import Block, compare
 from sbert_core.neighbors.recall import recall_interval
 from sbert_core.neighbors.topk import TopK
 from sbert_core.sampling import is_sampled
-from transforms.dataset.corpus import ordinals_of_block
+from transforms.dataset.ordinals import ordinals_of_block
 from transforms.neighbors.block_cache import block_cache
 from transforms.neighbors.mining_plan import BlockNeighbors, MiningPlan
 from transforms.neighbors.row_candidates import RowCandidates
@@ -22,24 +22,30 @@ from transforms.neighbors.sampled_rows import SampledRows, join_samples, sample_
 SAMPLE_SEED = 1  # another sample than the one that cells are learned from
 
 
-class RecallAudit(TypedDict):
-    """What the audit measured, as it is written to manifests."""
+class Recall(TypedDict):
+    """How many true neighbours of the audited rows were found."""
 
-    rows: int  # audited
-    min_score: float
-    neighbors: int  # true neighbours of the audited rows
+    neighbors: int  # true ones
     found: int  # of these
     recall: float | None  # None if there are no neighbours
     interval_95: list[float]
+
+
+class RecallAudit(Recall):
+    """What the audit measured, as it is written to manifests: the recall of all k neighbours, and of the near ones."""
+
+    rows: int  # audited
+    min_score: float  # of a near neighbour
+    near: Recall  # of neighbours with at least this score
 
 
 @dataclasses.dataclass(kw_only=True, eq=False)
 class AuditNeighbors(beam.PTransform):
     """Compares the neighbours found for about `rows` random rows with the exact result.
 
-    Input is the `BlockNeighbors` of all blocks, output one `RecallAudit`: the share of neighbours with a score of at
-    least `min_score` that were found, and its 95 % interval. The sample depends on ids only: it is the same in every
-    run.
+    Input is the `BlockNeighbors` of all blocks, output one `RecallAudit`: the share of all k neighbours that were
+    found, and of those with a score of at least `min_score`, with 95 % intervals. The sample depends on ids only: it is
+    the same in every run, and independent of the one that cells are learned from.
     """
 
     plan: beam.PCollection[MiningPlan]  # one
@@ -107,7 +113,7 @@ def _found_of_sample(found: BlockNeighbors, plan: MiningPlan, sample_size: int) 
 def measure_recall(
     found: list[RowCandidates], sample: list[SampledRows], exact: list[np.ndarray], min_score: float
 ) -> RecallAudit:
-    """The share of true neighbours with a score of at least `min_score` that were found.
+    """The share of true neighbours that were found: of all of them, and of those that score at least `min_score`.
 
     `exact` holds one array of the true candidates (n, k) of the sampled rows, ordered by ordinal; none if there are no
     blocks.
@@ -118,17 +124,22 @@ def measure_recall(
         for ordinal, candidates in zip(part.rows.tolist(), part.candidates, strict=True)
     }
     sampled = sorted(ordinal for part in sample for ordinal in part.ordinals.tolist())
-    n_found = n_true = 0
-    for ordinal, true in zip(sampled, exact[0] if sampled else (), strict=True):
-        true_ordinals = ordinals_of(true[(true != EMPTY) & (scores_of(true) >= min_score)])
+    counts = np.zeros((len(sampled), 4), np.int64)
+    for place, (ordinal, true) in enumerate(zip(sampled, exact[0] if sampled else (), strict=True)):
+        true = true[true != EMPTY]
         own = found_by_ordinal[ordinal]
-        n_found += int(np.isin(true_ordinals, ordinals_of(own[own != EMPTY])).sum())
-        n_true += len(true_ordinals)
+        is_found, is_near = np.isin(ordinals_of(true), ordinals_of(own[own != EMPTY])), scores_of(true) >= min_score
+        counts[place] = is_found.sum(), len(true), (is_found & is_near).sum(), is_near.sum()
     return RecallAudit(
-        rows=len(sampled),
-        min_score=min_score,
+        rows=len(sampled), min_score=min_score, **_recall(*counts[:, :2].T), near=_recall(*counts[:, 2:].T)
+    )
+
+
+def _recall(found: np.ndarray, total: np.ndarray) -> Recall:
+    n_found, n_true = int(found.sum()), int(total.sum())
+    return Recall(
         neighbors=n_true,
         found=n_found,
         recall=n_found / n_true if n_true else None,
-        interval_95=list(recall_interval(n_found, n_true)),
+        interval_95=list(recall_interval(found, total)),
     )

@@ -11,7 +11,8 @@ from apache_beam.metrics import Metrics
 
 from sbert_core.neighbors.cosine import Block
 from sbert_core.process_cache import process_cache
-from transforms.dataset.corpus import BlockRef, Corpus, ordinals_of_block, read_columns, read_vectors
+from transforms.dataset.corpus import BlockRef, Corpus, read_columns, read_vectors
+from transforms.dataset.ordinals import ordinals_of_block
 
 CACHE_BYTES = 512 * 2**20  # of vectors, per process
 
@@ -48,22 +49,23 @@ class BlockCache:
 
     A worker compares each block with many others, and several steps of a pipeline use the same blocks. Threads of a
     process may share a cache; two of them may load the same block at the same time, which costs time only. Blocks are
-    identified by the folder of the corpus's ordinals, which depends on the content of the corpus.
+    identified by the folder of the corpus's ordinals, which depends on the content of the corpus, and by their rows.
     """
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
-        self._blocks: collections.OrderedDict[tuple[str, int, str | None], LoadedBlock] = collections.OrderedDict()
+        self._blocks: collections.OrderedDict[tuple[str, int, int, str | None], LoadedBlock] = collections.OrderedDict()
         self._lock = threading.Lock()
 
     def get(self, corpus: Corpus, number: int, group_column: str | None) -> LoadedBlock:
         """A block from the cache, or from its files."""
-        key = (corpus.work, number, group_column)
+        block = corpus.blocks[number]
+        key = (corpus.work, block.first_row, block.rows, group_column)
         with self._lock:
             if key in self._blocks:
                 self._blocks.move_to_end(key)
                 return self._blocks[key]
-        loaded = load_block(corpus, corpus.blocks[number], group_column)
+        loaded = load_block(corpus, block, group_column)
         with self._lock:
             self._blocks[key] = loaded
             while sum(each.block.vectors.nbytes for each in self._blocks.values()) > self._max_bytes:

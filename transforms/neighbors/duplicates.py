@@ -21,7 +21,8 @@ from sbert_core.neighbors.duplicate_groups import (
 )
 from sbert_core.neighbors.pairs import Pairs, join_pairs, pairs_of
 from sbert_core.numbering import number_labels
-from transforms.dataset.corpus import Corpus, ordinals_of_block, read_vectors, sorted_ids, take_rows
+from transforms.dataset.corpus import Corpus, read_vectors
+from transforms.dataset.ordinals import ids_of, ordinals_of_block, take_rows
 from transforms.dataset.published import Draft
 from transforms.neighbors.audit import RecallAudit
 from transforms.neighbors.mining_plan import BlockNeighbors, MinedHint, MiningPlan
@@ -171,13 +172,13 @@ def _duplicates_table(corpus: Corpus, ordinals: np.ndarray, grouping: _Grouping,
     groups = number_labels(kept_rows)
     sizes = np.bincount(groups)[groups]
     contrasts = Contrasts.of([text or "" for text in texts.to_pylist()])
-    ids = sorted_ids(corpus.work)
+    ids = ids_of(corpus, ordinals)
     columns = [
         pa.array(groups, pa.int64()),
         pa.array(sizes, pa.int64()),
-        ids.take(pa.array(ordinals)),
+        ids,
         pa.array(kept_rows == rows),
-        ids.take(pa.array(ordinals[kept_rows])),
+        ids.take(pa.array(kept_rows)),
         pa.array(grouping.scores),
         pa.array(contrasts.numbers_differ(rows, kept_rows)),
         contrasts.negation_differs(rows, kept_rows),

@@ -1,14 +1,14 @@
 """The nearest rows of every row of a corpus, exactly.
 
-The corpus is divided into blocks, and pairs of blocks are compared. What was found for a pair is stored in a work file,
-so that a job that died continues from there. Only numbers of blocks and arrays of candidates travel between steps.
+The corpus is divided into blocks, and runs of blocks are compared with each other: see `tile_tasks`. What was found for
+two runs is stored in a work file, so that a job that died continues from there. Only numbers of blocks and arrays of
+candidates travel between steps.
 """
 
 import dataclasses
-import functools
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
 from typing import Any
 
 import apache_beam as beam
@@ -21,10 +21,12 @@ from apache_beam.utils.windowed_value import WindowedValue
 
 from sbert_core.cores import share_of_cores
 from sbert_core.errors import DataError
-from sbert_core.neighbors.candidates import EMPTY, kth_scores, merge_candidates
+from sbert_core.neighbors.candidates import EMPTY, drop_empty, kth_scores, merge_candidates, restore_empty
 from sbert_core.neighbors.cosine import compare
 from sbert_core.neighbors.topk import TopK
+from transforms.dataset.assign_ordinals import AssignOrdinals
 from transforms.dataset.corpus import BLOCK_ROWS, open_corpus
+from transforms.dataset.ordinal_files import ORDINALS_FOLDER
 from transforms.dataset.work_files import load_arrays, store_arrays
 from transforms.neighbors.block_cache import LoadedBlock, block_cache
 from transforms.neighbors.mining_plan import (
@@ -34,12 +36,15 @@ from transforms.neighbors.mining_plan import (
     MinedHint,
     MinedNeighbors,
     MiningPlan,
-    block_pair_file,
     check_row_count,
     check_same_model,
 )
+from transforms.neighbors.tile_tasks import TileTask, plan_tile_tasks
 
 MAX_HELD_BYTES = 512 * 2**20  # of candidates that a worker merges before it emits them
+SCORES = "exact"  # how scores in work files were computed: those of another kind are not reused
+
+SentCandidates = tuple[np.ndarray, np.ndarray]  # see drop_empty
 
 
 @dataclasses.dataclass(kw_only=True, eq=False)
@@ -50,7 +55,7 @@ class FindNeighbors(beam.PTransform):
     blocks of `other`. `pairing` "within" or "across" compares only rows with the same value, or with different values,
     of `group_column`. A row is never its own neighbour, but a copy of it is. Equal scores are ordered by id, so the
     result does not depend on blocks and workers. `work` is a folder for files that workers share.
-    Counters: `mine/block_pairs`, `mine/block_pairs_reused`, `mine/cosines`, `mine/zero_vectors`.
+    Counters: `mine/tile_tasks`, `mine/tile_tasks_reused`, `mine/cosines`, `mine/zero_vectors`.
     """
 
     corpus: str | Sequence[str]
@@ -65,6 +70,7 @@ class FindNeighbors(beam.PTransform):
     embedding_column: str | None = None
     workers: int = 1  # processes on a machine, which share its cores
     max_held_bytes: int = MAX_HELD_BYTES
+    ordinals: Sequence[str] = ()  # folders of ordinals; see AssignOrdinals. Empty: below `work`
 
     def __post_init__(self) -> None:
         super().__init__()
@@ -76,17 +82,22 @@ class FindNeighbors(beam.PTransform):
             raise DataError("a group column and pairing within or across belong together: give both or neither")
 
     def expand(self, root: beam.Pipeline) -> MinedHint:
-        """Assigns ordinals, distributes the block pairs, and merges what was found for each block."""
-        plan = root | "Folder" >> beam.Create([self.work]) | "Plan" >> beam.Map(_plan_on_worker, self)
+        """Assigns ordinals, distributes the tasks, and merges what was found for each block."""
+        plan = (
+            root
+            | "Folder" >> beam.Create([self.work])
+            | "Plan" >> beam.Map(_plan_on_worker, self)
+            | "AssignOrdinals" >> AssignOrdinals(folders=self.ordinals or [f"{self.work}/{ORDINALS_FOLDER}"])
+        )
+        side_plan = beam.pvalue.AsSingleton(plan)
         neighbors = (
             plan
-            | "BlockPairs" >> beam.FlatMap(_block_pairs)
+            | "TileTasks" >> beam.FlatMap(plan_tile_tasks)
             | "Spread" >> beam.Reshuffle()
-            | "Compare"
-            >> beam.ParDo(_CompareBlocksFn(self.workers, self.max_held_bytes), beam.pvalue.AsSingleton(plan))
+            | "Compare" >> beam.ParDo(_CompareTilesFn(self.workers, self.max_held_bytes), side_plan)
             # Not a combine: its accumulators would hold the candidates of all blocks in each worker once more.
             | "GroupByBlock" >> beam.GroupByKey()
-            | "Merge" >> beam.MapTuple(_merge_block)
+            | "Merge" >> beam.Map(_merge_block, side_plan)
         )
         return MinedNeighbors(plan, neighbors, plan | "Audit" >> beam.Map(_exact_audit))
 
@@ -108,47 +119,45 @@ class FindNeighbors(beam.PTransform):
         # Slots for more neighbours than there are rows stay empty. One of them is kept: a row with an empty last slot
         # has no more neighbours than those found.
         settings["k"] = min(self.k, max(corpus.rows for corpus in corpora) + 1)
-        content = [[corpus.digest for corpus in corpora], settings, self.block_rows, other_settings]
+        content = [[corpus.digest for corpus in corpora], settings, self.block_rows, SCORES, other_settings]
         digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
         return MiningPlan(corpora=corpora, work=f"{self.work}/{digest}", **settings)
 
 
 def _plan_on_worker(_: str, find: FindNeighbors) -> MiningPlan:
-    return find.make_plan().with_ordinals()
+    return find.make_plan()
 
 
-def _block_pairs(plan: MiningPlan) -> Iterator[tuple[int, int]]:
-    return plan.block_pairs
-
-
-def _merge_block(key: BlockKey, parts: Iterable[np.ndarray]) -> BlockNeighbors:
-    """All candidates that were found for a block, in whatever bundles."""
-    return BlockNeighbors(
-        *key, functools.reduce(lambda one, other: merge_candidates([one, other], one.shape[1]), parts)
-    )
+def _merge_block(found: tuple[BlockKey, Iterable[SentCandidates]], plan: MiningPlan) -> BlockNeighbors:
+    """All candidates that were found for a block, in whatever tasks."""
+    key, parts = found
+    merged: dict[BlockKey, np.ndarray] = {}
+    for part in parts:
+        _merge_into(merged, key, restore_empty(*part, plan.k))
+    return BlockNeighbors(*key, merged[key])
 
 
 def _exact_audit(plan: MiningPlan) -> str:
     return "exact"
 
 
-class _CompareBlocksFn(beam.DoFn):
-    """Compares the two blocks of a pair, or loads what an earlier run found for it.
+class _CompareTilesFn(beam.DoFn):
+    """Compares the two runs of blocks of a task, or loads what an earlier run of the job found for it.
 
-    Input is a pair of block numbers, output the candidates (rows, k) of one block by its key. Candidates of several
-    pairs are merged before they are emitted, which saves most of the shuffle.
+    Output is the candidates of one block by its key. Those of several tasks are merged before they are emitted, which
+    saves most of the shuffle if a worker gets several tasks in one bundle.
     """
 
     def __init__(self, workers: int, max_held_bytes: int) -> None:
         self._workers = workers
         self._max_held_bytes = max_held_bytes
-        self._n_pairs = Metrics.counter("mine", "block_pairs")
-        self._n_reused = Metrics.counter("mine", "block_pairs_reused")
+        self._n_tasks = Metrics.counter("mine", "tile_tasks")
+        self._n_reused = Metrics.counter("mine", "tile_tasks_reused")
         self._n_cosines = Metrics.counter("mine", "cosines")
 
     def setup(self) -> None:
         torch.set_num_threads(share_of_cores(self._workers))
-        # The score that a further candidate of each row must reach, from all pairs that this worker compared, also in
+        # The score that a further candidate of each row must reach, from all tasks that this worker did, also in
         # other bundles. A candidate below it is worse than k others wherever these are emitted: it can be dropped even
         # if this worker's results are never used.
         self._thresholds: dict[tuple[str, BlockKey], np.ndarray] = {}
@@ -156,58 +165,61 @@ class _CompareBlocksFn(beam.DoFn):
     def start_bundle(self) -> None:
         self._held: dict[BlockKey, np.ndarray] = {}
 
-    def process(self, block_pair: tuple[int, int], plan: MiningPlan) -> Iterator[tuple[BlockKey, np.ndarray]]:
-        path = f"{plan.work}/{block_pair_file(block_pair)}"
-        keys = plan.wanted_blocks(block_pair)
-        found = _load_candidates(path, {key: (plan.block(key).rows, plan.k) for key in keys})
+    def process(self, task: TileTask, plan: MiningPlan) -> Iterator[tuple[BlockKey, SentCandidates]]:
+        path = f"{plan.work}/{task.file_name}"
+        keys = task.wanted_blocks(plan)
+        found = _load_candidates(path, keys, plan.k)
         if found is None:
             thresholds = {key: self._thresholds[plan.work, key] for key in keys if (plan.work, key) in self._thresholds}
-            found = compare_block_pair(plan, block_pair, thresholds)
-            _store_candidates(path, found)
-            left, right = (plan.block(key) for key in plan.compared_blocks(block_pair))
-            self._n_cosines.inc(left.rows * right.rows)
+            found = compare_tile(plan, task, thresholds)
+            _store_candidates(path, keys, found)
+            self._n_cosines.inc(task.cosines(plan))
         else:
             self._n_reused.inc()
-        self._n_pairs.inc()
+        self._n_tasks.inc()
         for key, candidates in found.items():
-            self._hold(key, candidates, plan)
+            _merge_into(self._held, key, candidates)
+            thresholds_now = kth_scores(self._held[key], plan.min_score)
+            before = self._thresholds.get((plan.work, key), thresholds_now)
+            self._thresholds[plan.work, key] = np.maximum(thresholds_now, before)
         if sum(candidates.nbytes for candidates in self._held.values()) > self._max_held_bytes:
-            yield from self._held.items()
-            self._held = {}
+            yield from self._emit()
 
     def finish_bundle(self) -> Iterator[WindowedValue]:
-        for item in self._held.items():
+        for item in self._emit():
             yield WindowedValue(item, MIN_TIMESTAMP, [GlobalWindow()])
+
+    def _emit(self) -> Iterator[tuple[BlockKey, SentCandidates]]:
+        for key, candidates in self._held.items():
+            yield key, drop_empty(candidates)
         self._held = {}
 
-    def _hold(self, key: BlockKey, candidates: np.ndarray, plan: MiningPlan) -> None:
-        """Merges candidates into those held for the block, and raises the thresholds of its rows."""
-        held = self._held.get(key)
-        if held is None:
-            held = self._held[key] = candidates
-        else:
-            has_any = candidates[:, 0] != EMPTY  # with a minimum score, most rows find nothing in most pairs
-            held[has_any] = merge_candidates([held[has_any], candidates[has_any]], plan.k)
-        thresholds = kth_scores(held, plan.min_score)
-        before = self._thresholds.get((plan.work, key), thresholds)
-        self._thresholds[plan.work, key] = np.maximum(thresholds, before)
 
-
-def compare_block_pair(
-    plan: MiningPlan, block_pair: tuple[int, int], thresholds: Mapping[BlockKey, np.ndarray]
+def compare_tile(
+    plan: MiningPlan, task: TileTask, thresholds: Mapping[BlockKey, np.ndarray]
 ) -> dict[BlockKey, np.ndarray]:
-    """The candidates (rows, k) of each block of a pair that needs neighbours.
+    """The candidates (rows, k) of each block of a task that needs neighbours.
 
     `thresholds` (rows,) of a block are scores that its candidates must reach; blocks may be missing there.
     """
-    first, second = plan.compared_blocks(block_pair)
-    left = _cached_block(plan, first)
-    right = left if first == second else _cached_block(plan, second)
-    loaded = dict(zip(plan.wanted_blocks(block_pair), (left, right), strict=False))
-    topks = {key: _new_topk(plan, each, thresholds.get(key)) for key, each in loaded.items()}
-    right_topk = topks.get(second) if first != second else None
-    compare(left.block, right.block, topks[first], right_topk, plan.same_group)
-    return {key: each.for_all_rows(topks[key].candidates()) for key, each in loaded.items()}
+    found: dict[BlockKey, np.ndarray] = {}
+    for left_number in range(*task.left):
+        left_key = (0, left_number)
+        left = _cached_block(plan, left_key)
+        left_topk = _new_topk(plan, left, found.get(left_key), thresholds.get(left_key))
+        for right_number in task.right_blocks(left_number, plan):
+            right_key = (len(plan.corpora) - 1, right_number)
+            if right_key == left_key:
+                compare(left.block, left.block, left_topk, same_group=plan.same_group)
+                continue
+            right, right_topk = _cached_block(plan, right_key), None
+            if plan.is_right_wanted:
+                right_topk = _new_topk(plan, right, found.get(right_key), thresholds.get(right_key))
+            compare(left.block, right.block, left_topk, right_topk, plan.same_group)
+            if right_topk is not None:
+                _merge_into(found, right_key, right.for_all_rows(right_topk.candidates()))
+        _merge_into(found, left_key, left.for_all_rows(left_topk.candidates()))
+    return found
 
 
 def _cached_block(plan: MiningPlan, key: BlockKey) -> LoadedBlock:
@@ -215,31 +227,41 @@ def _cached_block(plan: MiningPlan, key: BlockKey) -> LoadedBlock:
     return block_cache().get(plan.corpora[side], number, plan.group_column)
 
 
-def _new_topk(plan: MiningPlan, loaded: LoadedBlock, thresholds: np.ndarray | None) -> TopK:
-    if thresholds is not None:
-        # Thresholds that are all at the minimum say nothing, and TopK is faster with one threshold for all rows.
-        is_raised = (thresholds > np.float32(plan.min_score)).any()
-        thresholds = thresholds[loaded.has_direction] if is_raised else None
-    return TopK(len(loaded.block), plan.k, plan.min_score, thresholds)
+def _new_topk(plan: MiningPlan, loaded: LoadedBlock, found: np.ndarray | None, given: np.ndarray | None) -> TopK:
+    """A collector that takes no candidates below the `given` thresholds (rows,), nor below those `found` (rows, k)."""
+    thresholds = np.full(len(loaded.has_direction), plan.min_score, np.float32)
+    if given is not None:
+        thresholds = np.maximum(thresholds, given)
+    if found is not None:
+        thresholds = np.maximum(thresholds, kth_scores(found, plan.min_score))
+    # Thresholds that are all at the minimum say nothing, and TopK is faster with one threshold for all rows.
+    is_raised = (thresholds > np.float32(plan.min_score)).any()
+    return TopK(len(loaded.block), plan.k, plan.min_score, thresholds[loaded.has_direction] if is_raised else None)
 
 
-def _store_candidates(path: str, found: Mapping[BlockKey, np.ndarray]) -> None:
-    """Stores the slots that hold a candidate: with a minimum score, most are empty."""
+def _merge_into(merged: MutableMapping[BlockKey, np.ndarray], key: BlockKey, candidates: np.ndarray) -> None:
+    """Merges candidates (rows, k) of a block into those that were found for it before."""
+    before = merged.get(key)
+    if before is None:
+        merged[key] = candidates
+    else:
+        has_any = candidates[:, 0] != EMPTY  # with a minimum score, most rows find nothing in most blocks
+        before[has_any] = merge_candidates([before[has_any], candidates[has_any]], before.shape[1])
+
+
+def _store_candidates(path: str, keys: Sequence[BlockKey], found: Mapping[BlockKey, np.ndarray]) -> None:
     arrays = {}
-    for number, candidates in enumerate(found.values()):
-        arrays[f"slots{number}"] = np.flatnonzero(candidates).astype(np.uint32)
-        arrays[f"candidates{number}"] = candidates[candidates != EMPTY]
+    for number, key in enumerate(keys):
+        arrays[f"counts{number}"], arrays[f"candidates{number}"] = drop_empty(found[key])
     store_arrays(path, arrays)
 
 
-def _load_candidates(path: str, shapes: Mapping[BlockKey, tuple[int, int]]) -> dict[BlockKey, np.ndarray] | None:
-    """The candidates that an earlier run stored for these blocks, or None."""
+def _load_candidates(path: str, keys: Sequence[BlockKey], k: int) -> dict[BlockKey, np.ndarray] | None:
+    """The candidates (rows, k) that an earlier run of the job stored for these blocks, or None."""
     arrays = load_arrays(path)
     if arrays is None:
         return None
-    found = {}
-    for number, (key, shape) in enumerate(shapes.items()):
-        candidates = np.zeros(shape, np.uint64)
-        candidates.ravel()[arrays[f"slots{number}"]] = arrays[f"candidates{number}"]
-        found[key] = candidates
-    return found
+    return {
+        key: restore_empty(arrays[f"counts{number}"], arrays[f"candidates{number}"], k)
+        for number, key in enumerate(keys)
+    }

@@ -1,8 +1,6 @@
 """What is compared with what, and the results that travel between the steps of mining."""
 
 import dataclasses
-from collections.abc import Iterator
-from itertools import combinations_with_replacement, product
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import apache_beam as beam
@@ -10,7 +8,7 @@ import numpy as np
 
 from sbert_core.errors import DataError
 from sbert_core.neighbors.candidates import MAX_ORDINAL
-from transforms.dataset.corpus import BlockRef, Corpus, assign_ordinals
+from transforms.dataset.corpus import BlockRef, Corpus
 
 PAIRINGS = ("all", "within", "across")
 
@@ -35,40 +33,23 @@ class MiningPlan:
         return self.work.rsplit("/", 1)[-1]
 
     @property
-    def block_pairs(self) -> Iterator[tuple[int, int]]:
-        """The pairs of blocks to compare; within one corpus each pair once."""
-        counts = [range(len(corpus.blocks)) for corpus in self.corpora]
-        return combinations_with_replacement(counts[0], 2) if len(counts) == 1 else product(counts[0], counts[1])
-
-    @property
     def same_group(self) -> bool | None:
         """Whether only rows of the same group (True) or of different groups (False) are compared; None: all rows."""
         return None if self.pairing == "all" else self.pairing == "within"
 
-    def compared_blocks(self, block_pair: tuple[int, int]) -> list[BlockKey]:
-        """The two blocks of a pair."""
-        return [(0, block_pair[0]), (len(self.corpora) - 1, block_pair[1])]
-
-    def wanted_blocks(self, block_pair: tuple[int, int]) -> list[BlockKey]:
-        """The blocks of a pair whose rows need neighbours: one or both."""
-        first, second = self.compared_blocks(block_pair)
-        is_second_wanted = first != second and (self.both_sides or len(self.corpora) == 1)
-        return [first, second] if is_second_wanted else [first]
+    @property
+    def is_right_wanted(self) -> bool:
+        """Whether rows of the second of two blocks that are compared need neighbours too."""
+        return self.both_sides or len(self.corpora) == 1
 
     def block(self, key: BlockKey) -> BlockRef:
         """Where the rows of a block are."""
         side, number = key
         return self.corpora[side].blocks[number]
 
-    def with_ordinals(self) -> "MiningPlan":
-        """Gives the rows of all corpora their ordinals. This reads all ids, so it is done on a worker."""
-        corpora = (assign_ordinals(corpus, f"{self.work}/corpus-{side}") for side, corpus in enumerate(self.corpora))
-        return dataclasses.replace(self, corpora=tuple(corpora))
-
-
-def block_pair_file(block_pair: tuple[int, int]) -> str:
-    """The name of the work file that holds what was found for a pair of blocks."""
-    return f"block-pair-{block_pair[0]:06d}-{block_pair[1]:06d}.npz"
+    def with_corpora(self, corpora: tuple[Corpus, ...]) -> "MiningPlan":
+        """The plan with the same corpora, whose rows have ordinals now."""
+        return dataclasses.replace(self, corpora=corpora)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -8,7 +8,8 @@ import pyarrow as pa
 from sbert_core.neighbors.contrasts import Contrasts
 from sbert_core.neighbors.lexical import lexical_overlap, word_matrix
 from sbert_core.neighbors.pairs import Pairs
-from transforms.dataset.corpus import Corpus, take_rows
+from transforms.dataset.corpus import Corpus
+from transforms.dataset.ordinals import take_rows
 from transforms.neighbors.mining_plan import MiningPlan
 
 
@@ -56,8 +57,9 @@ class PairTexts:
         return PairTexts(self.first[which], self.second[which])
 
     def tuples(self) -> list[tuple[str, str]]:
-        """The two texts of each pair."""
-        return list(zip(self.first.values().to_pylist(), self.second.values().to_pylist(), strict=True))
+        """The two texts of each pair; a null is an empty text."""
+        sides = ([text or "" for text in side.values().to_pylist()] for side in (self.first, self.second))
+        return list(zip(*sides, strict=True))
 
     def overlaps(self) -> np.ndarray:
         """The share (n,) of common words of each pair."""

@@ -12,13 +12,15 @@ from sbert_core.data.manifest import Manifest, Part
 from sbert_core.data.schema import pairs_schema
 from sbert_core.neighbors.pair_policy import PairPolicy, ScoredPairs
 from sbert_core.neighbors.pairs import Pairs, mean_scores
-from transforms.dataset.corpus import ordinals_of_block, sorted_ids
+from transforms.dataset.ordinals import ids_of, ordinals_of_block
 from transforms.dataset.published import Draft
 from transforms.neighbors.mining_plan import BlockNeighbors, MinedHint, MiningPlan
 from transforms.neighbors.pair_texts import PairTexts
+from transforms.neighbors.score_pairs import Chunk, ChunkScores, ScorePairs, join_scores, make_chunks
 from transforms.neighbors.write_neighbors import draft_mined, write_in_parts
 
 BUCKETS = 64  # of pairs that are merged by one worker
+PAIRS_PER_GROUP = 128  # that a cross-encoder scores in one call
 
 
 @dataclasses.dataclass(kw_only=True, eq=False)
@@ -39,6 +41,7 @@ class MineParaphrases(beam.PTransform):
     margin: bool = False
     max_lexical_overlap: float = 1.0
     cross_encoder: str | None = None
+    workers: int = 1  # processes on a machine, which share its cores
     manifest: Manifest = dataclasses.field(default_factory=Manifest)
 
     def __post_init__(self) -> None:
@@ -54,7 +57,7 @@ class MineParaphrases(beam.PTransform):
         )
 
     def expand(self, mined: MinedHint) -> beam.PCollection[Draft]:
-        """Merges pairs in buckets, on many workers; one worker orders and writes them."""
+        """Merges pairs in buckets, and scores their texts, on many workers; one worker orders and writes them."""
         plan, audit = beam.pvalue.AsSingleton(mined.plan), beam.pvalue.AsSingleton(mined.audit)
         merged = (
             mined.neighbors
@@ -65,18 +68,20 @@ class MineParaphrases(beam.PTransform):
         means: Any = []
         if self.margin:
             means = beam.pvalue.AsList(mined.neighbors | "MeanScores" >> beam.Map(_mean_scores))
+        pairs = merged | "AllPairs" >> beam.combiners.ToList()
+        scores: Any = None
+        if self.cross_encoder:
+            scored = (
+                pairs
+                | "TextsOfPairs" >> beam.FlatMap(_chunks_of_texts, plan, means, policy=self.policy)
+                | "ScorePairs" >> ScorePairs(cross_encoder=self.cross_encoder, workers=self.workers)
+            )
+            scores = beam.pvalue.AsList(scored | "Scores" >> beam.Values())
         return (
-            merged
-            | "AllPairs" >> beam.combiners.ToList()
+            pairs
             | "Write"
             >> beam.Map(
-                _write_pairs,
-                plan,
-                means,
-                policy=self.policy,
-                cross_encoder=self.cross_encoder,
-                folder=self.folder,
-                manifest=self.manifest,
+                _write_pairs, plan, means, scores, policy=self.policy, folder=self.folder, manifest=self.manifest
             )
             | "Draft" >> beam.Map(draft_mined, plan, audit, folder=self.folder, manifest=self.manifest)
         )
@@ -121,47 +126,69 @@ def _means_by_ordinal(plan: MiningPlan, side: int, parts: list[BlockMeans]) -> n
     return result
 
 
-def _write_pairs(
-    parts: list[Pairs],
-    plan: MiningPlan,
-    means: list[BlockMeans],
-    *,
-    policy: PairPolicy,
-    cross_encoder: str | None,
-    folder: str,
-    manifest: Manifest,
-) -> list[Part]:
-    """Orders, selects and writes the pairs of all buckets."""
+@dataclasses.dataclass(frozen=True, eq=False)
+class _SelectedPairs:
+    """The pairs of the dataset, best first, with their texts and the share of words that they have in common."""
+
+    scored: ScoredPairs
+    texts: PairTexts
+    overlaps: np.ndarray
+
+    def __getitem__(self, which: np.ndarray) -> "_SelectedPairs":
+        return _SelectedPairs(self.scored[which], self.texts[which], self.overlaps[which])
+
+    def with_scores(self, scores: np.ndarray) -> "_SelectedPairs":
+        """The same pairs with other scores, in their order."""
+        pairs = dataclasses.replace(self.scored.pairs, scores=scores)
+        selected = dataclasses.replace(self, scored=dataclasses.replace(self.scored, pairs=pairs))
+        return selected[np.argsort(-scores, kind="stable")]
+
+
+def _select_pairs(parts: list[Pairs], plan: MiningPlan, means: list[BlockMeans], policy: PairPolicy) -> _SelectedPairs:
+    """Orders and selects the pairs of all buckets; the order of `parts` has no effect."""
     by_side = [_means_by_ordinal(plan, side, means) for side in range(len(plan.corpora))] if policy.margin else [None]
     scored = policy.score(parts, by_side[0], by_side[-1])
     texts = PairTexts.read(plan, scored.pairs)
     overlaps = texts.overlaps()
     keep = policy.select(scored.pairs, plan.k, one_corpus=len(plan.corpora) == 1, overlaps=overlaps)
-    scored, texts, overlaps = scored[keep], texts[keep], overlaps[keep]
-    if cross_encoder:
-        scored = dataclasses.replace(scored, pairs=_score_again(scored.pairs, texts, cross_encoder))
-        order = np.argsort(-scored.pairs.scores, kind="stable")
-        scored, texts, overlaps = scored[order], texts[order], overlaps[order]
-    return write_in_parts(_pairs_table(plan, scored, texts, overlaps), folder, manifest, plan)
+    return _SelectedPairs(scored, texts, overlaps)[keep]
 
 
-def _score_again(pairs: Pairs, texts: PairTexts, cross_encoder: str) -> Pairs:
-    """The pairs with the scores of a cross-encoder."""
-    from sbert_core.encoder.cross_encoder import CrossEncoder  # importing it takes seconds, and few jobs need it
+def _chunks_of_texts(
+    parts: list[Pairs], plan: MiningPlan, means: list[BlockMeans], *, policy: PairPolicy
+) -> Iterator[Chunk]:
+    """The texts of the selected pairs, in groups by their order. Reading them in each chunk would open all files."""
+    texts = _select_pairs(parts, plan, means, policy).texts.tuples()
+    return make_chunks(0, [texts[start : start + PAIRS_PER_GROUP] for start in range(0, len(texts), PAIRS_PER_GROUP)])
 
-    scores = CrossEncoder.load(cross_encoder).score(texts.tuples())
-    return dataclasses.replace(pairs, scores=np.asarray(scores, np.float32))
+
+def _write_pairs(
+    parts: list[Pairs],
+    plan: MiningPlan,
+    means: list[BlockMeans],
+    scores: list[ChunkScores] | None,
+    *,
+    policy: PairPolicy,
+    folder: str,
+    manifest: Manifest,
+) -> list[Part]:
+    """Orders, selects and writes the pairs of all buckets; `scores` are those of a cross-encoder."""
+    selected = _select_pairs(parts, plan, means, policy)
+    if scores is not None:
+        selected = selected.with_scores(join_scores(scores))
+    return write_in_parts(_pairs_table(plan, selected), folder, manifest, plan)
 
 
-def _pairs_table(plan: MiningPlan, scored: ScoredPairs, texts: PairTexts, overlaps: np.ndarray) -> pa.Table:
+def _pairs_table(plan: MiningPlan, selected: _SelectedPairs) -> pa.Table:
     """The rows of the dataset of pairs."""
-    ids, other_ids = sorted_ids(plan.corpora[0].work), sorted_ids(plan.corpora[-1].work)
+    scored, texts = selected.scored, selected.texts
+    ids, other_ids = ids_of(plan.corpora[0], scored.pairs.first), ids_of(plan.corpora[-1], scored.pairs.second)
     columns = [
-        ids.take(pa.array(scored.pairs.first)),
-        other_ids.take(pa.array(scored.pairs.second)),
+        ids,
+        other_ids,
         pa.array(scored.pairs.scores, pa.float32()),
         pa.array(scored.cosines, pa.float32()),
-        pa.array(overlaps, pa.float32()),
+        pa.array(selected.overlaps, pa.float32()),
         *texts.contrasts(),
         texts.first.values(),
         texts.second.values(),

@@ -1,6 +1,9 @@
 """The rows of a corpus that are nearest to queries."""
 
 import dataclasses
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 import apache_beam as beam
 import numpy as np
@@ -12,11 +15,13 @@ from sbert_core.data.schema import search_schema
 from sbert_core.neighbors.candidates import EMPTY, ordinals_of, scores_of
 from sbert_core.neighbors.cosine import Block, compare, unit_rows
 from sbert_core.neighbors.topk import TopK
-from transforms.dataset.corpus import BLOCK_ROWS, Corpus, ordinals_of_block, read_vectors, sorted_ids, take_rows
+from transforms.dataset.corpus import BLOCK_ROWS, Corpus, read_vectors
+from transforms.dataset.ordinals import ids_of, ordinals_of_block, take_rows
 from transforms.dataset.published import Draft
 from transforms.dataset.write_parts import write_rows
 from transforms.neighbors.exact import FindNeighbors
 from transforms.neighbors.mining_plan import BlockNeighbors, MinedNeighbors, MiningPlan
+from transforms.neighbors.score_pairs import Chunk, ScorePairs, TextPair, join_scores, make_chunks
 from transforms.neighbors.write_neighbors import draft_mined, mined_part_name
 
 
@@ -36,6 +41,7 @@ class SearchCorpus(beam.PTransform):
     cross_encoder: str | None = None
     block_rows: int = BLOCK_ROWS
     workers: int = 1  # processes on a machine, which share its cores
+    ordinals: Sequence[str] = ()  # folders of ordinals; see AssignOrdinals. Empty: below `work`
     manifest: Manifest = dataclasses.field(default_factory=Manifest)
 
     def __post_init__(self) -> None:
@@ -52,29 +58,82 @@ class SearchCorpus(beam.PTransform):
             both_sides=False,
             block_rows=self.block_rows,
             workers=self.workers,
+            ordinals=self.ordinals,
         )
         plan, audit = beam.pvalue.AsSingleton(mined.plan), beam.pvalue.AsSingleton(mined.audit)
+        blocks = mined.neighbors | "ByBlock" >> beam.Map(_by_block)
+        inputs = {"found": blocks}
+        if self.cross_encoder:
+            inputs["scores"] = (
+                mined.neighbors
+                | "TextsOfHits" >> beam.FlatMap(_chunks_of_hits, plan)
+                | "ScorePairs" >> ScorePairs(cross_encoder=self.cross_encoder, workers=self.workers)
+            )
         return (
-            mined.neighbors
-            | "WritePart"
-            >> beam.Map(_write_hits, plan, folder=self.folder, manifest=self.manifest, cross_encoder=self.cross_encoder)
+            inputs
+            | "GroupByBlock" >> beam.CoGroupByKey()
+            | "WritePart" >> beam.Map(_write_hits, plan, folder=self.folder, manifest=self.manifest)
             | "AllParts" >> beam.combiners.ToList()
             | "Draft" >> beam.Map(draft_mined, plan, audit, folder=self.folder, manifest=self.manifest)
         )
 
 
-def _write_hits(
-    found: BlockNeighbors, plan: MiningPlan, folder: str, manifest: Manifest, cross_encoder: str | None
-) -> Part:
-    """Writes what was found for a block of queries, ordered by the ids of queries."""
-    queries, corpus = plan.corpora
-    block = queries.blocks[found.block]
-    ordinals = ordinals_of_block(queries, block)
+def _by_block(found: BlockNeighbors) -> tuple[int, BlockNeighbors]:
+    return found.block, found
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Queries:
+    """The queries of a block, ordered by their ordinals, with their candidates (n, k)."""
+
+    ids: pa.Array
+    texts: pa.ChunkedArray
+    candidates: np.ndarray
+
+
+def _queries_of(found: BlockNeighbors, plan: MiningPlan) -> _Queries:
+    queries = plan.corpora[0]
+    ordinals = ordinals_of_block(queries, queries.blocks[found.block])
     order = np.argsort(ordinals)
     texts = take_rows(queries, ordinals[order], [queries.text_column])[queries.text_column]
-    ids = sorted_ids(queries.work).take(pa.array(ordinals[order]))
-    table = describe_hits(found.candidates[order], ids, texts.cast(pa.string()), corpus, cross_encoder)
-    return write_rows(table, folder, mined_part_name(manifest, plan, block.first_row))
+    return _Queries(ids_of(queries, ordinals[order]), texts.cast(pa.string()), found.candidates[order])
+
+
+def _chunks_of_hits(found: BlockNeighbors, plan: MiningPlan) -> Iterator[Chunk]:
+    """The texts of what was found for a block of queries."""
+    queries = _queries_of(found, plan)
+    return make_chunks(found.block, pairs_of_queries(queries.candidates, queries.texts, plan.corpora[1]))
+
+
+def _write_hits(item: tuple[int, dict[str, Iterable[Any]]], plan: MiningPlan, folder: str, manifest: Manifest) -> Part:
+    """Writes what was found for a block of queries, ordered by the ids of queries."""
+    block, grouped = item
+    (found,) = grouped["found"]
+    queries = _queries_of(found, plan)
+    scores = join_scores(list(grouped["scores"])) if "scores" in grouped else None
+    table = describe_hits(queries.candidates, queries.ids, queries.texts, plan.corpora[1], scores)
+    return write_rows(table, folder, mined_part_name(manifest, plan, plan.corpora[0].blocks[block].first_row))
+
+
+def _texts_of_hits(corpus: Corpus, ordinals: np.ndarray) -> pa.ChunkedArray:
+    """The texts (n,) of rows (n,), each read once."""
+    distinct, index = np.unique(ordinals, return_inverse=True)
+    column = take_rows(corpus, distinct, [corpus.text_column])[corpus.text_column]
+    return column.cast(pa.string()).take(pa.array(index))
+
+
+def pairs_of_queries(candidates: np.ndarray, queries: pa.ChunkedArray, corpus: Corpus) -> list[list[TextPair]]:
+    """The text of each of n queries with the texts of its candidates (n, k), for a cross-encoder.
+
+    The pairs of a query are a group: its scores do not depend on the other queries.
+    """
+    rows, slots = np.nonzero(candidates != EMPTY)
+    texts = [text or "" for text in _texts_of_hits(corpus, ordinals_of(candidates[rows, slots])).to_pylist()]
+    bounds = np.searchsorted(rows, np.arange(len(candidates) + 1)).tolist()
+    return [
+        [(query or "", text) for text in texts[start:end]]
+        for query, (start, end) in zip(queries.to_pylist(), itertools.pairwise(bounds), strict=True)
+    ]
 
 
 def describe_hits(
@@ -82,29 +141,27 @@ def describe_hits(
     query_ids: pa.Array,
     queries: pa.ChunkedArray,
     corpus: Corpus,
-    cross_encoder: str | None = None,
+    scores: np.ndarray | None = None,
 ) -> pa.Table:
-    """The candidates (n, k) of n queries as rows of the search dataset, in the order of queries, best first."""
+    """The candidates (n, k) of n queries as rows of the search dataset, in the order of queries, best first.
+
+    `scores` are those of a cross-encoder for the pairs of `pairs_of_queries`, one after the other; without them the
+    score is the cosine.
+    """
     rows, slots = np.nonzero(candidates != EMPTY)
     ordinals, cosines = ordinals_of(candidates[rows, slots]), scores_of(candidates[rows, slots])
-    distinct, index = np.unique(ordinals, return_inverse=True)
-    column = take_rows(corpus, distinct, [corpus.text_column])[corpus.text_column]
-    texts = column.cast(pa.string()).take(pa.array(index))
+    texts = _texts_of_hits(corpus, ordinals)
     query_of_hit = queries.take(pa.array(rows))
-    scores = cosines
-    if cross_encoder:
-        from sbert_core.encoder.cross_encoder import CrossEncoder  # importing it takes seconds, and few jobs need it
-
-        pairs = zip(query_of_hit.to_pylist(), texts.to_pylist(), strict=True)
-        scores = CrossEncoder.load(cross_encoder).score(list(pairs)).astype(np.float32)
+    if scores is None:
+        scores = cosines
     order = np.lexsort((ordinals, -cosines, -scores, rows))
     first_hit = np.searchsorted(rows, rows)  # of the same query
-    ids = sorted_ids(corpus.work)
+    ids = ids_of(corpus, ordinals[order])
     columns = [
         query_ids.take(pa.array(rows[order])),
         query_of_hit.take(pa.array(order)),
         pa.array(np.arange(len(rows)) - first_hit + 1, pa.int32()),
-        ids.take(pa.array(ordinals[order])),
+        ids,
         pa.array(scores[order]),
         pa.array(cosines[order]),
         texts.take(pa.array(order)),

@@ -10,7 +10,8 @@ from sbert_core.data.manifest import Manifest, Part, digest_of, part_name
 from sbert_core.data.schema import neighbors_schema
 from sbert_core.errors import DataError
 from sbert_core.neighbors.candidates import EMPTY, ordinals_of, scores_of
-from transforms.dataset.corpus import corpus_states, ordinals_of_block, sorted_ids
+from transforms.dataset.corpus import corpus_states
+from transforms.dataset.ordinals import ids_of, ordinals_of_block
 from transforms.dataset.published import Draft
 from transforms.dataset.write_parts import write_rows
 from transforms.neighbors.audit import RecallAudit
@@ -84,14 +85,17 @@ def _is_of_first_corpus(found: BlockNeighbors) -> bool:
 def _write_block(found: BlockNeighbors, plan: MiningPlan, folder: str, manifest: Manifest) -> Part:
     corpus, other = plan.corpora[0], plan.corpora[-1]
     block = corpus.blocks[found.block]
-    ids, other_ids = sorted_ids(corpus.work), sorted_ids(other.work)
     rows, slots = np.nonzero(found.candidates != EMPTY)
     candidates = found.candidates[rows, slots]
+    ordinals, other_ordinals = ordinals_of_block(corpus, block)[rows], ordinals_of(candidates)
+    ids, other_ids = ids_of(corpus, ordinals), ids_of(other, other_ordinals)
     columns = [
-        ids.take(pa.array(ordinals_of_block(corpus, block)[rows])),
-        other_ids.take(pa.array(ordinals_of(candidates))),
+        ids,
+        other_ids,
         pa.array(slots + 1, pa.int32()),
         pa.array(scores_of(candidates)),
+        pa.array(ordinals),
+        pa.array(other_ordinals),
     ]
     table = pa.table(columns, schema=neighbors_schema(ids.type, other_ids.type))
     return write_rows(table, folder, mined_part_name(manifest, plan, block.first_row))
