@@ -21,7 +21,9 @@ from transforms.dataset.published import PublishDatasets, is_current, read_manif
 from transforms.neighbors.duplicates import GroupDuplicates
 from transforms.neighbors.exact import FindNeighbors
 from transforms.neighbors.paraphrases import MineParaphrases
+from transforms.neighbors.route_rows import RoutingSettings
 from transforms.neighbors.routed import FindRoutedNeighbors
+from transforms.neighbors.routed_files import expected_files
 from transforms.neighbors.tile_tasks import count_tile_tasks, plan_tile_tasks
 from transforms.neighbors.write_neighbors import WriteNeighbors
 
@@ -48,9 +50,7 @@ def make_find(options: MineOptions) -> FindNeighbors | FindRoutedNeighbors:
         return find
     return FindRoutedNeighbors(
         find=find,
-        recall=options.recall,
-        cells=options.cells,
-        probes=options.probes,
+        routing=RoutingSettings(recall=options.recall, cells=options.cells, probes=options.probes),
         audit_rows=options.audit_rows,
         audit_score=options.min_score,
     )
@@ -136,9 +136,11 @@ class MineJob(PipelineJob[MineOptions]):
         build(root, self.options, self._manifest)
 
     def progress(self) -> contextlib.AbstractContextManager[Any]:
-        """Shows the tasks of exact mining; the number of cell tasks of routed mining is not known before."""
+        """Shows the tasks of exact mining, or the rows of finished steps of routed mining."""
         plan = self._plan
-        if self.options.index != "exact" or count_tile_tasks(plan) > MAX_WATCHED_TASKS:
+        if self.options.index == "routed":
+            return Progress(self.name, plan.work, expected_files(plan.corpora[0].rows), unit="rows in 4 steps")
+        if count_tile_tasks(plan) > MAX_WATCHED_TASKS:
             return contextlib.nullcontext()
         cosines = {task.file_name: task.cosines(plan) for task in plan_tile_tasks(plan)}
         return Progress(self.name, plan.work, cosines, unit="cosines")

@@ -97,7 +97,7 @@ def damaged_work(seed: int, folder: Path, base: Path) -> Record:
             stopped = run_here(*arguments, "--output", str(out))
         record.failures += stopped.faults(1)
         files = sorted(path for path in out.glob("_mine/**/*") if path.is_file())
-        finished = [path for path in files if path.name.startswith(("tile-", "cell-task-"))]
+        finished = [path for path in files if path.name.startswith(("tile-", "within-", "across-", "found-0"))]
         record.require(finished, "the stopped run left nothing to continue from")
         chosen = rng.sample(finished, min(2, len(finished))) + rng.sample(files, 1)
         record.done = f"{index[1]}: " + "; ".join(damage(path, rng) for path in dict.fromkeys(chosen))

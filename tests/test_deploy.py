@@ -240,6 +240,7 @@ GOOD = {
     "newest_column": ["when"],
     "duplicate_chains": ["true", "false"],
     "index": ["exact", "routed"],
+    "recall": ["0.97", "0.5"],
     "probes": ["3"],
     "cells": ["0", "1000"],
     "audit_rows": ["1000"],
@@ -295,6 +296,7 @@ BAD = {
     "newest_column": [""],
     "duplicate_chains": ["True"],
     "index": ["hnsw", "exact "],
+    "recall": ["97%", "-0.9", ""],
     "probes": ["-1"],
     "cells": ["-1", "auto"],
     "audit_rows": ["0"],
@@ -376,7 +378,7 @@ def launch_job(tmp_path, monkeypatch):
         # Encoding on machines with a GPU is an environment of its own.
         ("embed", ["--accelerator=type:nvidia-l4;count:1", "--overwrite=true"], "EncodeSentences/Encode", 2),
         ("mine", ["--mutual=true", "--strict=false"], "FindNeighbors/Compare", 1),
-        ("mine", ["--index=routed"], "FindNeighbors/Route", 1),
+        ("mine", ["--index=routed"], "FindNeighbors/RouteRows/Route", 1),
         ("cluster", ["--algorithm=kmeans"], "ClusterCorpus/Start", 1),
     ],
 )

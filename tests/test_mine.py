@@ -33,7 +33,7 @@ from tests.mined_outputs import (
 from transforms.dataset.corpus import open_corpus, read_vectors
 from transforms.dataset.ordinals import take_rows
 from transforms.dataset.sort_steps import assign_ordinals
-from transforms.neighbors import exact, routed
+from transforms.neighbors import exact, group_steps
 
 pytestmark = pytest.mark.slow
 
@@ -227,7 +227,12 @@ def test_second_run_keeps_everything_and_a_change_is_noticed(tmp_path):
     write_vectors(tmp_path / "in", clustered(100, seed=5), 2)
     assert run_mine(pattern, tmp_path / "out", min_score=0.9)["kept from before"] == "no"
     assert contents(tmp_path / "out") != before
-    assert {path.name for path in (tmp_path / "out").iterdir()} == {"neighbors", "pairs", "duplicates"}
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {
+        "neighbors",
+        "pairs",
+        "duplicates",
+        "_ordinals",
+    }
 
 
 def test_submit_starts_the_job_and_does_no_more(tmp_path, corpus, mined):
@@ -263,8 +268,8 @@ def test_another_embedding_column(tmp_path, mined):
 @pytest.mark.parametrize("index", ["exact", "routed"])
 def test_resumes_after_a_crash(tmp_path, monkeypatch, corpus, mined, routed_output, index):
     options = OPTIONS if index == "exact" else {**OPTIONS, **ROUTED}
-    module, n_calls = (exact, 18) if index == "exact" else (routed, 25)
-    compare, calls = module.compare, []
+    module, name, n_calls = (exact, "compare", 18) if index == "exact" else (group_steps, "refine", 1)
+    compare, calls = getattr(module, name), []
 
     def crashing(*arguments, **keywords):
         calls.append(1)
@@ -272,14 +277,14 @@ def test_resumes_after_a_crash(tmp_path, monkeypatch, corpus, mined, routed_outp
             raise RuntimeError("the machine is gone")
         return compare(*arguments, **keywords)
 
-    monkeypatch.setattr(module, "compare", crashing)
+    monkeypatch.setattr(module, name, crashing)
     with pytest.raises(JobError, match="the same command continues"):
         run_mine(corpus, tmp_path / "out", **options)
     assert not (tmp_path / "out/pairs").exists()
-    monkeypatch.setattr(module, "compare", compare)
+    monkeypatch.setattr(module, name, compare)
     run_mine(corpus, tmp_path / "out", **options)
     counters = counters_of(tmp_path / "out")
-    assert counters.get("mine/tile_tasks_reused", 0) >= 10 or counters["mine/cell_tasks_reused"] >= 1
+    assert counters.get("mine/tile_tasks_reused", 0) >= 10 or counters["mine/group_steps_reused"] >= 1
     assert contents(tmp_path / "out") == contents(mined if index == "exact" else routed_output)
 
 

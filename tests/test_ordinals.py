@@ -240,7 +240,7 @@ def test_jobs_of_one_output_share_ordinals(tmp_path, monkeypatch, capsys):
     assert counters_of(out)["ordinals/rows_reused"] == 120
     assert kept(out) == [digest]
     assert not kept(tmp_path / "elsewhere")
-    assert main(["verify", "--input", str(out)]) == 0, capsys.readouterr()
+    assert main(["verify", str(out)]) == 0, capsys.readouterr()
 
 
 def test_results_do_not_depend_on_kept_ordinals(tmp_path):

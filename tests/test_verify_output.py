@@ -74,6 +74,7 @@ def test_nothing_to_verify(tmp_path, capsys):
 def test_every_flipped_bit_is_found(out):
     rng = random.Random(0)
     files = [path for path in sorted(out.rglob("*")) if path.is_file() and path.name != "_run.json"]
+    files = [path for path in files if "_ordinals" not in path.parts]  # what is damaged there is computed anew
     for _ in range(40):
         path = rng.choice(files)
         whole = path.read_bytes()

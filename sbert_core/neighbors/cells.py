@@ -6,8 +6,11 @@ import math
 import numpy as np
 import torch
 
+MIN_ROWS_PER_CELL = 150
+TYPICAL_PROBES = 48
+MAX_CELLS = 65_536  # their centres fit into 100 MB at 384 dimensions
 SAMPLE_ROWS_PER_CELL = 16
-MAX_SAMPLE_ROWS = 262_144
+MAX_SAMPLE_ROWS = 131_072  # 200 MB at 384 dimensions, on one worker
 KMEANS_ROUNDS = 3
 ROUTED_ROWS = 2048  # rows whose cells are computed at once
 POWER_ROUNDS = 8
@@ -16,30 +19,14 @@ GROUP_ROWS = 16_384  # rows of consecutive cells that are compared and stored to
 MAX_CELL_ROWS = 4096  # a cell with more is divided: its rows are nearly identical, or learning would have split it
 
 
-@dataclasses.dataclass(frozen=True)
-class Routing:
-    """How rows are routed: the number of cells, the cells that a row probes, and rounds over neighbours' neighbours."""
+def count_cells(n_rows: int) -> int:
+    """The number of cells of a corpus.
 
-    cells: int
-    probes: int
-    rounds: int
-
-
-def choose_routing(n_rows: int, recall: float) -> Routing:
-    """The routing with which about this share of the 32 nearest neighbours is found.
-
-    Measured on sentences, by benchmarks/mine.py: the larger the corpus, the more probes are needed. A cell has at least
-    150 rows. In a large corpus it has more: finding the nearest of c cells costs c products a row, and comparing with
-    the members of p of them n p / c, so the sum is least at the root of n / p rows in a cell.
+    A cell has about 150 rows. In a large corpus it has more: finding the nearest of c cells costs c products a row, and
+    comparing with the members of p of them n p / c, so the sum is least at the root of n / p rows in a cell.
     """
-    doublings = max(math.log2(max(n_rows, 1) / 50_000), 0)
-    # At 50,000 rows, 16 probes miss 3 % and half of what is missed is found by half as many again.
-    missed = min(max(1 - recall, 0.002), 0.5)
-    probes = 16 * (0.03 / missed) ** 0.8 * 1.3**doublings
-    rows_per_cell = max(150, math.sqrt(n_rows / max(probes, 1)))
-    n_cells = max(1, round(n_rows / rows_per_cell))
-    rounds = 0 if recall < 0.8 else 1 if doublings < 2 and recall < 0.985 else 2
-    return Routing(n_cells, max(1, min(round(probes), n_cells)), rounds)
+    rows_per_cell = max(MIN_ROWS_PER_CELL, math.sqrt(n_rows / TYPICAL_PROBES), n_rows / MAX_CELLS)
+    return max(1, round(n_rows / rows_per_cell))
 
 
 def learn_cells(sample: np.ndarray, n_cells: int) -> np.ndarray:

@@ -42,6 +42,11 @@ class CellGroup:
         return len(self.block)
 
     @property
+    def nbytes(self) -> int:
+        """The size of the vectors and of what is known of each row."""
+        return self.block.vectors.nbytes + self.probes.nbytes + 8 * len(self)
+
+    @property
     def homes(self) -> np.ndarray:
         """The home cell (n,) of each row."""
         return self.probes[:, 0]
@@ -221,11 +226,12 @@ def refine(
     around: Neighborhood,
     topk: TopK,
     same_group: bool | None = None,
-) -> np.ndarray:
+) -> tuple[np.ndarray, int]:
     """The best candidates (n, k) of a group's rows, of those `found` (n, k) and of the neighbours of neighbours.
 
     Pairs that were compared before, because one row probes the other's home, are left out. `partners` are the groups
-    whose rows probe cells of this group. `topk` has the thresholds of `found`.
+    whose rows probe cells of this group. `topk` has the thresholds of `found`. The second result is the number of
+    pairs that were compared.
     """
     group = around.load(number)
     rows, slots = _propose(number, group, partners, around)
@@ -237,7 +243,7 @@ def refine(
         other = around.load(other_number)
         others = slots[chosen] - around.group_starts[other_number]
         _score_pairs(group, other, rows[chosen], others, topk, same_group)
-    return merge_candidates([found, topk.candidates()], found.shape[1])
+    return merge_candidates([found, topk.candidates()], found.shape[1]), len(rows)
 
 
 def _propose(

@@ -141,8 +141,10 @@ def _without_damaged(found: Stored, damaged: Iterable[str]) -> Stored:
 def _chunks_to_sort(plan: PlanHint, stored: Stored, parent: str, chunk_rows: int) -> Iterator[Chunk]:
     """The chunks of the corpora without stored ordinals; of two that are the same, once."""
     for digest, corpus in {corpus.digest: corpus for corpus in plan.corpora}.items():
-        Metrics.counter("ordinals", "rows_reused" if stored[digest] else "rows_sorted").inc(corpus.rows)
-        if stored[digest] is None:
+        if stored[digest] is not None:
+            Metrics.counter("ordinals", "rows_reused").inc(corpus.rows)
+        else:
+            Metrics.counter("ordinals", "rows_sorted").inc(corpus.rows)
             yield from divide_into_chunks(corpus, folder_of_ordinals(parent, corpus), chunk_rows)
 
 

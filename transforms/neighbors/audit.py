@@ -1,25 +1,20 @@
 """Measures on a sample of rows how many neighbours an approximate search has missed."""
 
 import dataclasses
-from collections.abc import Iterable
 from typing import Any, TypedDict
 
 import apache_beam as beam
 import numpy as np
-import torch
 
-from sbert_core.neighbors.candidates import EMPTY, merge_candidates, ordinals_of, scores_of
-from sbert_core.neighbors.cosine import Block, compare
+from sbert_core.neighbors.candidates import EMPTY, ordinals_of, scores_of
 from sbert_core.neighbors.recall import recall_interval
-from sbert_core.neighbors.topk import TopK
 from sbert_core.sampling import is_sampled
 from transforms.dataset.ordinals import ordinals_of_block
-from transforms.neighbors.block_cache import block_cache
 from transforms.neighbors.mining_plan import BlockNeighbors, MiningPlan
 from transforms.neighbors.row_candidates import RowCandidates
-from transforms.neighbors.sampled_rows import SampledRows, join_samples, sample_block
+from transforms.neighbors.search_sample import SampleNeighbors, SearchSample
 
-SAMPLE_SEED = 1  # another sample than the one that cells are learned from
+SAMPLE_SEED = 1  # independent of the samples by which cells are learned and probes are chosen
 
 
 class Recall(TypedDict):
@@ -44,8 +39,8 @@ class AuditNeighbors(beam.PTransform):
     """Compares the neighbours found for about `rows` random rows with the exact result.
 
     Input is the `BlockNeighbors` of all blocks, output one `RecallAudit`: the share of all k neighbours that were
-    found, and of those with a score of at least `min_score`, with 95 % intervals. The sample depends on ids only: it is
-    the same in every run, and independent of the one that cells are learned from.
+    found, and of those with a score of at least `min_score`, with 95 % intervals. The sample is independent of those by
+    which the search was planned.
     """
 
     plan: beam.PCollection[MiningPlan]  # one
@@ -58,48 +53,11 @@ class AuditNeighbors(beam.PTransform):
 
     def expand(self, neighbors: beam.PCollection[BlockNeighbors]) -> beam.PCollection[dict[str, Any]]:
         """Searches every block for the sampled rows, and compares the result with what was found."""
-        plan = beam.pvalue.AsSingleton(self.plan)
-        sample = beam.pvalue.AsList(self.blocks | "Sample" >> beam.Map(sample_block, plan, self.rows, SAMPLE_SEED))
-        exact = (
-            self.blocks
-            | "Search" >> beam.Map(_search_block, plan, sample)
-            | "Exact" >> beam.CombineGlobally(_MergeCandidatesFn()).without_defaults()
+        exact = self.blocks | "Exact" >> SearchSample(plan=self.plan, rows=self.rows, seed=SAMPLE_SEED)
+        found = neighbors | "FoundOfSample" >> beam.Map(_found_of_sample, beam.pvalue.AsSingleton(self.plan), self.rows)
+        return self.plan | "Recall" >> beam.Map(
+            _measure, beam.pvalue.AsList(found), beam.pvalue.AsList(exact), self.min_score
         )
-        return (
-            neighbors
-            | "FoundOfSample" >> beam.Map(_found_of_sample, plan, self.rows)
-            | "AllFound" >> beam.combiners.ToList()
-            | "Recall" >> beam.Map(measure_recall, sample, beam.pvalue.AsList(exact), self.min_score)
-        )
-
-
-def _search_block(number: int, plan: MiningPlan, sample: list[SampledRows]) -> np.ndarray:
-    """The exact candidates (n, k) of the sampled rows, ordered by ordinal, in one block."""
-    block = block_cache().get(plan.corpora[0], number, plan.group_column).block
-    rows = join_samples(sample)
-    sampled = Block(torch.from_numpy(rows.vectors), rows.ordinals, rows.groups)
-    topk = TopK(len(sampled), plan.k + 1, plan.min_score)  # one more: a row finds itself
-    compare(sampled, block, topk, same_group=plan.same_group)
-    candidates = topk.candidates()
-    candidates[ordinals_of(candidates) == sampled.ordinals[:, None]] = EMPTY
-    return np.sort(candidates, axis=1)[:, ::-1][:, : plan.k]
-
-
-class _MergeCandidatesFn(beam.CombineFn):
-    """Merges candidates (n, k) that were found for the same rows in several blocks."""
-
-    def create_accumulator(self) -> np.ndarray | None:
-        return None
-
-    def add_input(self, accumulator: np.ndarray | None, candidates: np.ndarray) -> np.ndarray:
-        return candidates if accumulator is None else merge_candidates([accumulator, candidates], candidates.shape[1])
-
-    def merge_accumulators(self, accumulators: Iterable[np.ndarray | None]) -> np.ndarray | None:
-        parts = [accumulator for accumulator in accumulators if accumulator is not None]
-        return merge_candidates(parts, parts[0].shape[1]) if parts else None
-
-    def extract_output(self, accumulator: np.ndarray) -> np.ndarray:
-        return accumulator
 
 
 def _found_of_sample(found: BlockNeighbors, plan: MiningPlan, sample_size: int) -> RowCandidates:
@@ -110,28 +68,32 @@ def _found_of_sample(found: BlockNeighbors, plan: MiningPlan, sample_size: int) 
     return RowCandidates(ordinals[chosen], found.candidates[chosen])
 
 
-def measure_recall(
-    found: list[RowCandidates], sample: list[SampledRows], exact: list[np.ndarray], min_score: float
+def _measure(
+    plan: MiningPlan, found: list[RowCandidates], exact: list[SampleNeighbors], min_score: float
 ) -> RecallAudit:
+    return measure_recall(found, exact, min_score)
+
+
+def measure_recall(found: list[RowCandidates], exact: list[SampleNeighbors], min_score: float) -> RecallAudit:
     """The share of true neighbours that were found: of all of them, and of those that score at least `min_score`.
 
-    `exact` holds one array of the true candidates (n, k) of the sampled rows, ordered by ordinal; none if there are no
-    blocks.
+    The rows of `found` are ordinals; rows that are not in `exact` do not count.
     """
     found_by_ordinal = {
         ordinal: candidates
         for part in found
         for ordinal, candidates in zip(part.rows.tolist(), part.candidates, strict=True)
     }
-    sampled = sorted(ordinal for part in sample for ordinal in part.ordinals.tolist())
-    counts = np.zeros((len(sampled), 4), np.int64)
-    for place, (ordinal, true) in enumerate(zip(sampled, exact[0] if sampled else (), strict=True)):
-        true = true[true != EMPTY]
-        own = found_by_ordinal[ordinal]
-        is_found, is_near = np.isin(ordinals_of(true), ordinals_of(own[own != EMPTY])), scores_of(true) >= min_score
-        counts[place] = is_found.sum(), len(true), (is_found & is_near).sum(), is_near.sum()
+    counts = []
+    for part in exact:
+        for ordinal, candidates in zip(part.ordinals.tolist(), part.candidates, strict=True):
+            true, own = candidates[candidates != EMPTY], found_by_ordinal[ordinal]
+            is_found = np.isin(ordinals_of(true), ordinals_of(own[own != EMPTY]))
+            is_near = scores_of(true) >= min_score
+            counts.append((is_found.sum(), len(true), (is_found & is_near).sum(), is_near.sum()))
+    found_all, all_true, found_near, near_true = np.array(counts, np.int64).reshape(-1, 4).T
     return RecallAudit(
-        rows=len(sampled), min_score=min_score, **_recall(*counts[:, :2].T), near=_recall(*counts[:, 2:].T)
+        rows=len(counts), min_score=min_score, **_recall(found_all, all_true), near=_recall(found_near, near_true)
     )
 
 

@@ -1,27 +1,29 @@
 """Work files of routed mining: rows by cell as they are routed, groups of cells, and what was found for them.
 
-Rows are routed range by range of blocks, and each range writes one file, ordered by cell. A run of groups is then read
-from all these files in one piece each. Both numbers grow as the root of the corpus, up to a size that fits into memory.
+Each run of blocks writes its rows into one file, ordered by cell. A run of groups is then read from all these files, in
+one piece each. What was found goes back in the same way: each run of groups writes one file, ordered by rows of the
+corpus, and a run of blocks reads its piece of each. Both numbers of runs grow as the root of the corpus, up to a length
+of a run that fits into memory; so the number of pieces grows as the corpus.
 """
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import BinaryIO, NamedTuple
 
 import numpy as np
 import torch
 
-from sbert_core.neighbors.cells import CellLayout
+from sbert_core.neighbors.cells import GROUP_ROWS, CellLayout
 from sbert_core.neighbors.probed_cells import CellGroup
 from sbert_core.neighbors.unit_vectors import Block
-from sbert_core.process_cache import process_cache
+from sbert_core.process_cache import ByteCache
 from transforms.dataset.files import open_file, store
 from transforms.dataset.work_files import load_arrays, need_arrays, store_arrays
 from transforms.neighbors.mining_plan import MiningPlan
+from transforms.neighbors.row_candidates import RowCandidates
 
-CACHED_GROUPS = 16  # of each process; a group of 16,384 rows of 256 dimensions has 18 MB
-CACHED_LISTS = 256
+CACHED_GROUP_BYTES = 256 * 2**20  # per process; a group of 16,384 rows of 256 dimensions has 18 MB
 MAX_ROUTED_BLOCKS = 16  # blocks whose rows are in memory while they are routed
 MAX_GATHERED_GROUPS = 4  # groups whose rows are in memory while they are written
 _RECORDS_PER_WRITE = 1024
@@ -46,18 +48,51 @@ def routed_runs(plan: MiningPlan) -> list[Run]:
     return divide(len(plan.corpora[0].blocks), MAX_ROUTED_BLOCKS)
 
 
-def gathered_runs(layout: CellLayout) -> list[Run]:
+def gathered_runs(n_groups: int) -> list[Run]:
     """The runs of groups that are written together."""
-    return divide(layout.n_groups, MAX_GATHERED_GROUPS)
+    return divide(n_groups, MAX_GATHERED_GROUPS)
 
 
-def _record_type(plan: MiningPlan, n_probes: int) -> np.dtype:
+def _routed_record(plan: MiningPlan, n_probes: int) -> np.dtype:
     probes, vector = ("<i4", (n_probes,)), ("<f4", (plan.corpora[0].dim,))
     return np.dtype([("ordinal", "<u4"), ("row", "<u4"), ("group", "<u8"), ("probes", *probes), ("vector", *vector)])
 
 
+def _found_record(plan: MiningPlan) -> np.dtype:
+    return np.dtype([("row", "<u4"), ("candidates", "<u8", (plan.k,))])
+
+
 def _routed_path(plan: MiningPlan, run: Run) -> str:
     return f"{plan.work}/routed-{run.first:06d}.bin"
+
+
+def _found_path(plan: MiningPlan, run: Run) -> str:
+    return f"{plan.work}/found-rows-{run.first:06d}.bin"
+
+
+def _write_records(path: str, starts: np.ndarray, records: Iterable[np.ndarray]) -> None:
+    """Writes records that are ordered by a key, so that those of some consecutive keys can be read alone.
+
+    `starts` (keys + 1,) are the places of the first record of each key, and the end.
+    """
+
+    def write(file: BinaryIO) -> None:
+        file.write(np.concatenate([[len(starts) - 1], starts]).astype("<i8").data)
+        for each in records:
+            file.write(each.data)
+
+    store(path, write)
+
+
+def _read_records(path: str, record: np.dtype, first_key: int, end_key: int) -> np.ndarray:
+    """The records of the keys from `first_key` to before `end_key`."""
+    with open_file(path) as file:
+        (n_keys,) = np.frombuffer(file.read(_INT_BYTES), "<i8").tolist()
+        file.seek(_INT_BYTES * (1 + first_key))
+        starts = np.frombuffer(file.read(_INT_BYTES * (end_key - first_key + 1)), "<i8")
+        start, end = int(starts[0]), int(starts[-1])
+        file.seek(_INT_BYTES * (n_keys + 2) + start * record.itemsize)
+        return np.frombuffer(file.read((end - start) * record.itemsize), record)
 
 
 def write_routed(
@@ -65,16 +100,14 @@ def write_routed(
 ) -> None:
     """Writes the rows of blocks, ordered by home cell, with the cells (n, p) that they probe.
 
-    `rows` (n,) are their numbers in the corpus. The file has the number of cells (int64), the place of the first record
-    of each cell and of the end (int64), and a record for each row.
+    `rows` (n,) are their numbers in the corpus.
     """
     homes = probes[:, 0] if n_cells else np.empty(0, np.int64)
     order = np.argsort(homes, kind="stable")
-    starts = np.searchsorted(homes[order], np.arange(n_cells + 1))
     block_starts = np.cumsum([0, *map(len, blocks)])
 
     def records_of(chosen: np.ndarray) -> np.ndarray:
-        records = np.zeros(len(chosen), _record_type(plan, probes.shape[1]))
+        records = np.zeros(len(chosen), _routed_record(plan, probes.shape[1]))
         records["row"], records["probes"] = rows[chosen], probes[chosen]
         for block, start, end in zip(blocks, block_starts[:-1], block_starts[1:], strict=True):
             places = np.flatnonzero((chosen >= start) & (chosen < end))
@@ -85,33 +118,26 @@ def write_routed(
                 records["group"][places] = block.groups[own]
         return records
 
-    def write(file: BinaryIO) -> None:
-        file.write(np.concatenate([[n_cells], starts]).astype("<i8").data)
-        for start in range(0, len(order), _RECORDS_PER_WRITE):
-            file.write(records_of(order[start : start + _RECORDS_PER_WRITE]).data)
-
-    store(_routed_path(plan, run), write)
+    chunks = (records_of(order[start : start + _RECORDS_PER_WRITE]) for start in _chunk_starts(len(order)))
+    _write_records(_routed_path(plan, run), np.searchsorted(homes[order], np.arange(n_cells + 1)), chunks)
 
 
-def _read_routed(plan: MiningPlan, run: Run, first_cell: int, end_cell: int, n_probes: int) -> np.ndarray:
-    """The records of some cells in the file of one run of blocks."""
-    record = _record_type(plan, n_probes)
-    with open_file(_routed_path(plan, run)) as file:
-        (n_cells,) = np.frombuffer(file.read(_INT_BYTES), "<i8").tolist()
-        file.seek(_INT_BYTES * (1 + first_cell))
-        starts = np.frombuffer(file.read(_INT_BYTES * (end_cell - first_cell + 1)), "<i8")
-        start, end = int(starts[0]), int(starts[-1])
-        file.seek(_INT_BYTES * (n_cells + 2) + start * record.itemsize)
-        return np.frombuffer(file.read((end - start) * record.itemsize), record)
+def _chunk_starts(n_records: int) -> range:
+    return range(0, n_records, _RECORDS_PER_WRITE)
 
 
-def gather_groups(plan: MiningPlan, layout: CellLayout, run: Run, n_probes: int) -> Iterator[tuple[int, CellGroup]]:
-    """The groups of a run by their numbers, from the files of all runs of blocks."""
-    cells = layout.learned_cells(run.first, run.end)
-    parts = [_read_routed(plan, blocks, *cells, n_probes) for blocks in routed_runs(plan)]
-    records = np.concatenate([np.empty(0, _record_type(plan, n_probes)), *parts])
+def gather_groups(
+    plan: MiningPlan, layout: CellLayout, run: Run, n_routed: int, n_probes: int
+) -> Iterator[tuple[int, CellGroup]]:
+    """The groups of a run by their numbers, from the files of all runs of blocks.
+
+    The files have `n_routed` cells of each row; the first `n_probes` of them are probed.
+    """
+    cells, record = layout.learned_cells(run.first, run.end), _routed_record(plan, n_routed)
+    parts = [_read_records(_routed_path(plan, blocks), record, *cells) for blocks in routed_runs(plan)]
+    records = np.concatenate([np.empty(0, record), *parts])
     del parts
-    probes = layout.renumber(records["probes"], records["ordinal"])
+    probes = layout.renumber(records["probes"][:, :n_probes], records["ordinal"])
     order = np.lexsort((records["ordinal"], probes[:, 0]))
     bounds = np.searchsorted(probes[order, 0], layout.bounds[run.first : run.end + 1])
     for number, (start, end) in enumerate(itertools.pairwise(bounds.tolist()), run.first):
@@ -120,6 +146,32 @@ def gather_groups(plan: MiningPlan, layout: CellLayout, run: Run, n_probes: int)
         block = Block(torch.from_numpy(records["vector"][rows]), records["ordinal"][rows], groups)
         first_cell, end_cell = layout.bounds[number : number + 2].tolist()
         yield number, CellGroup(block, probes[rows], records["row"][rows], first_cell, end_cell)
+
+
+def write_found_rows(plan: MiningPlan, run: Run, found: RowCandidates) -> None:
+    """Writes what was found for the groups of a run, ordered by the numbers of the rows in the corpus."""
+    order = np.argsort(found.rows)
+    firsts = [plan.corpora[0].blocks[each.first].first_row for each in routed_runs(plan)]
+    starts = np.append(np.searchsorted(found.rows[order], firsts), len(order))
+
+    def records_of(chosen: np.ndarray) -> np.ndarray:
+        records = np.empty(len(chosen), _found_record(plan))
+        records["row"], records["candidates"] = found.rows[chosen], found.candidates[chosen]
+        return records
+
+    chunks = (records_of(order[start : start + _RECORDS_PER_WRITE]) for start in _chunk_starts(len(order)))
+    _write_records(_found_path(plan, run), starts, chunks)
+
+
+def read_found_rows(plan: MiningPlan, place: int, group_runs: Sequence[Run]) -> Iterator[RowCandidates]:
+    """What was found for the rows of one of the runs of `routed_runs`, in all groups."""
+    for run in group_runs:
+        records = _read_records(_found_path(plan, run), _found_record(plan), place, place + 1)
+        yield RowCandidates(records["row"], records["candidates"])
+
+
+def _group_file(number: int) -> str:
+    return f"group-{number:06d}.npz"
 
 
 def store_group(plan: MiningPlan, number: int, group: CellGroup) -> None:
@@ -133,15 +185,21 @@ def store_group(plan: MiningPlan, number: int, group: CellGroup) -> None:
     }
     if group.block.groups is not None:
         arrays["groups"] = group.block.groups
-    store_arrays(f"{plan.work}/group-{number:06d}.npz", arrays)
+    store_arrays(f"{plan.work}/{_group_file(number)}", arrays)
 
 
-@process_cache(max_entries=CACHED_GROUPS)
+_groups = ByteCache(CACHED_GROUP_BYTES)
+
+
 def load_group(work: str, number: int) -> CellGroup:
     """A group that was stored below a plan's work folder."""
-    arrays = need_arrays(f"{work}/group-{number:06d}.npz")
-    block = Block(torch.from_numpy(arrays["vectors"]), arrays["ordinals"], arrays.get("groups"))
-    return CellGroup(block, arrays["probes"], arrays["rows"], *arrays["cells"].tolist())
+
+    def load() -> CellGroup:
+        arrays = need_arrays(f"{work}/{_group_file(number)}")
+        block = Block(torch.from_numpy(arrays["vectors"]), arrays["ordinals"], arrays.get("groups"))
+        return CellGroup(block, arrays["probes"], arrays["rows"], *arrays["cells"].tolist())
+
+    return _groups.get((work, number), load)
 
 
 def within_file(number: int) -> str:
@@ -162,6 +220,18 @@ def pair_file(number: int, other: int) -> str:
 def found_file(number: int, round_number: int) -> str:
     """The work file of all that was found for the rows of a group until a round."""
     return f"found-{round_number}-{number:06d}.npz"
+
+
+def expected_files(n_rows: int) -> dict[str, int]:
+    """The work files of four steps of routed mining, and the rows of each, by which progress is shown.
+
+    The number of groups and rounds is an estimate: both are known only when rows are routed.
+    """
+    files = {}
+    for number, first in enumerate(range(0, n_rows, GROUP_ROWS)):
+        for name in (_group_file(number), within_file(number), across_file(number), found_file(number, 1)):
+            files[name] = min(GROUP_ROWS, n_rows - first)
+    return files
 
 
 def store_found(plan: MiningPlan, name: str, candidates: np.ndarray) -> None:
