@@ -7,10 +7,11 @@ import pytest
 
 from benchmarks.shuffles import count_moves
 from sbert_core.errors import DataError
+from sbert_core.process_cache import ByteCache
 from tests.corpora import clustered, write_vectors
 from tests.mined_outputs import read_neighbors, run_transforms
 from transforms.neighbors import exact
-from transforms.neighbors.block_cache import BlockCache
+from transforms.neighbors.block_cache import load_block
 from transforms.neighbors.exact import FindNeighbors
 from transforms.neighbors.mining_plan import check_row_count
 from transforms.neighbors.write_neighbors import WriteNeighbors
@@ -58,10 +59,14 @@ def test_empty_slots_are_not_sent(tmp_path):
 @pytest.mark.parametrize("cache_bytes", [0, 2**20])
 def test_a_small_cache_gives_the_same_result(tmp_path, monkeypatch, cache_bytes):
     pattern = write_vectors(tmp_path / "in", clustered(400), 2)
-    cache = BlockCache(cache_bytes)
+    cache = ByteCache(cache_bytes)
+
+    def cached_block(corpus, number, group_column):
+        return cache.get(number, lambda: load_block(corpus, corpus.blocks[number], group_column))
+
     for name in ("usual", "small"):
         if name == "small":
-            monkeypatch.setattr(exact, "block_cache", lambda: cache)
+            monkeypatch.setattr(exact, "cached_block", cached_block)
         find = FindNeighbors(corpus=pattern, work=str(tmp_path / f"_{name}"), k=8, block_rows=10)
         run_transforms(find, {"Write": WriteNeighbors(folder=str(tmp_path / name / "neighbors"))})
     assert read_neighbors(tmp_path / "small").equals(read_neighbors(tmp_path / "usual"))

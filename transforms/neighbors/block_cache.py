@@ -1,8 +1,6 @@
 """Blocks of vectors as workers load them, and the cache of those that a process loaded last."""
 
-import collections
 import dataclasses
-import threading
 
 import numpy as np
 import pandas as pd
@@ -10,11 +8,12 @@ import torch
 from apache_beam.metrics import Metrics
 
 from sbert_core.neighbors.cosine import Block
-from sbert_core.process_cache import process_cache
+from sbert_core.process_cache import ByteCache
 from transforms.dataset.corpus import BlockRef, Corpus, read_columns, read_vectors
 from transforms.dataset.ordinals import ordinals_of_block
 
 CACHE_BYTES = 512 * 2**20  # of vectors, per process
+RECENT_BYTES = 64 * 2**20
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -23,6 +22,11 @@ class LoadedBlock:
 
     block: Block
     has_direction: np.ndarray  # (rows of the block,) bool: false for vectors of zeros
+
+    @property
+    def nbytes(self) -> int:
+        """The size of the vectors."""
+        return self.block.vectors.nbytes
 
     def for_all_rows(self, candidates: np.ndarray) -> np.ndarray:
         """Candidates (rows of the block, k) from those of the rows that have a direction; the others have none."""
@@ -44,36 +48,23 @@ def load_block(corpus: Corpus, ref: BlockRef, group_column: str | None) -> Loade
     return LoadedBlock(Block(torch.from_numpy(vectors[has_direction]), ordinals, groups), has_direction)
 
 
-class BlockCache:
-    """Keeps the blocks that were used last, up to `max_bytes` of vectors.
-
-    A worker compares each block with many others, and several steps of a pipeline use the same blocks. Threads of a
-    process may share a cache; two of them may load the same block at the same time, which costs time only. Blocks are
-    identified by the folder of the corpus's ordinals, which depends on the content of the corpus, and by their rows.
-    """
-
-    def __init__(self, max_bytes: int) -> None:
-        self._max_bytes = max_bytes
-        self._blocks: collections.OrderedDict[tuple[str, int, int, str | None], LoadedBlock] = collections.OrderedDict()
-        self._lock = threading.Lock()
-
-    def get(self, corpus: Corpus, number: int, group_column: str | None) -> LoadedBlock:
-        """A block from the cache, or from its files."""
-        block = corpus.blocks[number]
-        key = (corpus.work, block.first_row, block.rows, group_column)
-        with self._lock:
-            if key in self._blocks:
-                self._blocks.move_to_end(key)
-                return self._blocks[key]
-        loaded = load_block(corpus, block, group_column)
-        with self._lock:
-            self._blocks[key] = loaded
-            while sum(each.block.vectors.nbytes for each in self._blocks.values()) > self._max_bytes:
-                self._blocks.popitem(last=False)
-        return loaded
+_cached = ByteCache(CACHE_BYTES)
+_recent = ByteCache(RECENT_BYTES)
 
 
-@process_cache(max_entries=1)
-def block_cache() -> BlockCache:
-    """The cache of this process. It is not part of a DoFn: Beam makes one for each thread and each step."""
-    return BlockCache(CACHE_BYTES)
+def cached_block(corpus: Corpus, number: int, group_column: str | None) -> LoadedBlock:
+    """A block from the cache of this process, or from its files; for steps that compare each block with many others."""
+    return _get(_cached, corpus, number, group_column)
+
+
+def recent_block(corpus: Corpus, number: int, group_column: str | None) -> LoadedBlock:
+    """The same with a small cache, for steps that go through all blocks once: several work on one block in turn."""
+    return _get(_recent, corpus, number, group_column)
+
+
+def _get(cache: ByteCache, corpus: Corpus, number: int, group_column: str | None) -> LoadedBlock:
+    """Blocks are identified by the folder of the corpus's ordinals, which depends on its content, and by their rows."""
+    block = corpus.blocks[number]
+    key = (corpus.work, block.first_row, block.rows, group_column)
+    loaded: LoadedBlock = cache.get(key, lambda: load_block(corpus, block, group_column))
+    return loaded

@@ -28,7 +28,7 @@ from transforms.dataset.assign_ordinals import AssignOrdinals
 from transforms.dataset.corpus import BLOCK_ROWS, open_corpus
 from transforms.dataset.ordinal_files import ORDINALS_FOLDER
 from transforms.dataset.work_files import load_arrays, store_arrays
-from transforms.neighbors.block_cache import LoadedBlock, block_cache
+from transforms.neighbors.block_cache import LoadedBlock, cached_block
 from transforms.neighbors.mining_plan import (
     PAIRINGS,
     BlockKey,
@@ -224,7 +224,7 @@ def compare_tile(
 
 def _cached_block(plan: MiningPlan, key: BlockKey) -> LoadedBlock:
     side, number = key
-    return block_cache().get(plan.corpora[side], number, plan.group_column)
+    return cached_block(plan.corpora[side], number, plan.group_column)
 
 
 def _new_topk(plan: MiningPlan, loaded: LoadedBlock, found: np.ndarray | None, given: np.ndarray | None) -> TopK:

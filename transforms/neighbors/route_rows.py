@@ -27,7 +27,7 @@ from sbert_core.process_cache import process_cache
 from sbert_core.sampling import hash_ordinals
 from transforms.dataset.work_files import need_arrays, store_arrays
 from transforms.merge_values import MergeFn
-from transforms.neighbors.block_cache import block_cache
+from transforms.neighbors.block_cache import recent_block
 from transforms.neighbors.group_layout import GroupLayout, store_layout, store_members
 from transforms.neighbors.mining_plan import MiningPlan
 from transforms.neighbors.routed_files import Run, gather_groups, gathered_runs, routed_runs, store_group, write_routed
@@ -145,7 +145,7 @@ def _route_run(
     corpus, centers = plan.corpora[0], _load_centers(plan.work)
     blocks, rows, probes = [], [], []
     for number in range(run.first, run.end):
-        loaded = block_cache().get(corpus, number, plan.group_column)
+        loaded = recent_block(corpus, number, plan.group_column)
         blocks.append(loaded.block)
         rows.append(np.flatnonzero(loaded.has_direction) + corpus.blocks[number].first_row)
         probes.append(nearest_cells(loaded.block.vectors.numpy(), centers, settings.probes or MAX_PROBES))

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from sbert_core.sampling import is_sampled
-from transforms.neighbors.block_cache import block_cache
+from transforms.neighbors.block_cache import recent_block
 from transforms.neighbors.mining_plan import MiningPlan
 
 
@@ -22,7 +22,7 @@ class SampledRows:
 def sample_block(number: int, plan: MiningPlan, sample_size: int, seed: int) -> SampledRows:
     """A block's share of a sample of about `sample_size` rows of the (first) corpus."""
     corpus = plan.corpora[0]
-    block = block_cache().get(corpus, number, plan.group_column).block
+    block = recent_block(corpus, number, plan.group_column).block
     chosen = is_sampled(block.ordinals, corpus.rows, sample_size, seed)
     groups = None if block.groups is None else block.groups[chosen]
     return SampledRows(block.ordinals[chosen], block.vectors.numpy()[chosen], groups)

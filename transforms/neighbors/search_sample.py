@@ -11,7 +11,7 @@ from sbert_core.neighbors.candidates import EMPTY, merge_candidates, ordinals_of
 from sbert_core.neighbors.cosine import Block, compare
 from sbert_core.neighbors.topk import TopK
 from transforms.merge_values import MergeFn
-from transforms.neighbors.block_cache import block_cache
+from transforms.neighbors.block_cache import recent_block
 from transforms.neighbors.mining_plan import MiningPlan
 from transforms.neighbors.sampled_rows import SampledRows, join_samples, sample_block
 
@@ -56,7 +56,7 @@ class SearchSample(beam.PTransform):
 
 def _search_block(number: int, plan: MiningPlan, sample: list[SampledRows]) -> Iterator[tuple[int, np.ndarray]]:
     """The candidates (n, k) of the sampled rows in one block, by the number of their chunk."""
-    block = block_cache().get(plan.corpora[0], number, plan.group_column).block
+    block = recent_block(plan.corpora[0], number, plan.group_column).block
     rows = join_samples(sample)
     sampled = Block(torch.from_numpy(rows.vectors), rows.ordinals, rows.groups)
     topk = TopK(len(sampled), plan.k + 1, plan.min_score)  # one more: a row finds itself
