@@ -64,7 +64,7 @@ def test_rounds_over_neighbors_of_neighbors_find_more(tmp_path):
     pattern = write_vectors(tmp_path / "in", vectors, 2)
     recalls = []
     for recall in (0.5, 0.97):  # no round, one
-        run_routed(pattern, tmp_path / str(recall), cells=75, probes=4, group_rows=400, recall=recall)
+        run_routed(pattern, tmp_path / str(recall), cells=75, probes=2, group_rows=400, recall=recall)
         recalls.append(recall_of(vectors, tmp_path / str(recall)))
     assert recalls[0] + 0.1 < recalls[1]
 
