@@ -120,7 +120,7 @@ class ClusterCorpus(beam.PTransform):
             | "Assign" >> beam.Map(assign_block, beam.pvalue.AsSingleton(plan), beam.pvalue.AsSingleton(known))
             | "AllAssigned" >> beam.combiners.Count.Globally()
         )
-        return known | "Known" >> beam.Map(_after, beam.pvalue.AsSingleton(stored))
+        return plan | "Known" >> beam.Map(_known, beam.pvalue.AsSingleton(known), beam.pvalue.AsSingleton(stored))
 
     def _count_levels(self) -> int:
         if self.levels is not None:
@@ -146,5 +146,5 @@ def _label_rows(plan: ClusterPlan, algorithm: InMemoryAlgorithm) -> ClusteringFi
     return dataclasses.replace(clustering.manifest_fields, clusters=n_clusters)
 
 
-def _after(fields: ClusteringFields, n_stored: int) -> ClusteringFields:
+def _known(plan: ClusterPlan, fields: ClusteringFields, n_stored: int) -> ClusteringFields:
     return fields

@@ -40,9 +40,9 @@ def label_in_rounds(
             | f"Sums{number}" >> beam.FlatMap(_sum_nearest, planned, beam.pvalue.AsSingleton(n_centers), number)
             | f"AllSums{number}" >> AddSums(plan=plan, name=str(number))
         )
-        n_centers = n_centers | f"Move{number}" >> beam.Map(
-            _move_centers, planned, beam.pvalue.AsSingleton(summed), number
-        )
+        # From the plan: Beam's local runner may lose a side input that is also the main input of another step.
+        moved = map(beam.pvalue.AsSingleton, (n_centers, summed))
+        n_centers = plan | f"Move{number}" >> beam.Map(_move_centers, *moved, number)
     numbers = (
         blocks
         | "Nearest" >> beam.Map(_store_nearest, planned, beam.pvalue.AsSingleton(n_centers), algorithm.rounds)
@@ -54,7 +54,7 @@ def label_in_rounds(
         | "StoreLabels" >> beam.Map(_store_numbered, planned, beam.pvalue.AsSingleton(numbers))
         | "AllStored" >> beam.combiners.Count.Globally()
     )
-    return numbers | "Decided" >> beam.Map(_fields, beam.pvalue.AsSingleton(stored))
+    return plan | "Decided" >> beam.Map(_fields, beam.pvalue.AsSingleton(numbers), beam.pvalue.AsSingleton(stored))
 
 
 def _centers_path(plan: ClusterPlan, number: int) -> str:
@@ -83,7 +83,7 @@ def _sum_nearest(
     return ClusterSums.of(vectors, labels, n_centers).by_range()
 
 
-def _move_centers(n_centers: int, plan: ClusterPlan, n_summed: int, round_number: int) -> int:
+def _move_centers(plan: ClusterPlan, n_centers: int, n_summed: int, round_number: int) -> int:
     sums = read_sums(plan, str(round_number), n_centers)
     moved = move_centers(_read_centers(plan, round_number), sums.to_float())
     store_arrays(_centers_path(plan, round_number + 1), {"centers": moved})
@@ -115,5 +115,5 @@ def _store_numbered(number: int, plan: ClusterPlan, numbers: np.ndarray) -> int:
     return number
 
 
-def _fields(numbers: np.ndarray, n_stored: int) -> ClusteringFields:
+def _fields(plan: ClusterPlan, numbers: np.ndarray, n_stored: int) -> ClusteringFields:
     return ClusteringFields(k=len(numbers), clusters=int(numbers.max(initial=NOISE)) + 1)

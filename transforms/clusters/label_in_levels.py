@@ -63,9 +63,8 @@ def label_in_two_levels(
         plan | "GatherLabels" >> beam.Map(_gather_labels, beam.pvalue.AsSingleton(numbers))
     )
     stored = mined | "StoreLabels" >> beam.Map(_store_block, planned, numbered) | "AllStored" >> _count()
-    return fields | "Decided" >> beam.Map(
-        _with_clusters, beam.pvalue.AsSingleton(numbers), beam.pvalue.AsSingleton(stored)
-    )
+    decided = map(beam.pvalue.AsSingleton, (fields, numbers, stored))
+    return plan | "Decided" >> beam.Map(_with_clusters, *decided)
 
 
 def _count() -> beam.PTransform:
@@ -220,5 +219,5 @@ def _store_block(mined: MinedBlock, plan: ClusterPlan, gathered: str) -> int:
     return mined.number
 
 
-def _with_clusters(fields: ClusteringFields, numbers: np.ndarray, n_stored: int) -> ClusteringFields:
+def _with_clusters(plan: ClusterPlan, fields: ClusteringFields, numbers: np.ndarray, n_stored: int) -> ClusteringFields:
     return dataclasses.replace(fields, clusters=int(numbers.max(initial=NOISE)) + 1)
