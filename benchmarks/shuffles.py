@@ -27,7 +27,7 @@ _INNER = re.compile(
     r"|RemoveRandomKeys|MaybeReshuffle|Flatten|Read|Write|\d+)$|CombineGlobally\(|CoGroupByKeyImpl|FlatMap\(|Map\("
 )
 _WORK_FOLDER = re.compile(r"/_(mine|cluster|work)/")
-_NUMBER = re.compile(r"[-.].*")
+_NUMBER = re.compile(r"(_[0-9a-f]{8})?[-.].*")
 
 
 @dataclasses.dataclass
@@ -234,6 +234,5 @@ def _producer(context: Any, transform_id: str) -> str:
 def step_of(name: str) -> str:
     """The label of our step: `WriteEmbeddings/AllParts` of `WriteEmbeddings/AllParts/AllParts/CombinePerKey`."""
     labels = list(dict.fromkeys(name.split("/")))
-    inner = [place for place, label in enumerate(labels) if _INNER.match(label)]
-    kept = labels[: inner[0]] if inner and inner[0] else labels
-    return "/".join(kept)
+    inner = [place for place, label in enumerate(labels) if place and _INNER.match(label)]
+    return "/".join(labels[: inner[0]] if inner else labels)
