@@ -48,14 +48,16 @@ RUNS = {
     "mine exact": (10_000, 100_000),
     "mine routed": (10_000, 100_000, 1_000_000),
     "cluster kmeans": (10_000, 100_000, 1_000_000),
+    "cluster leiden": (10_000, 100_000, 1_000_000),  # in two levels at a million rows
     "report": (10_000, 100_000, 1_000_000),
     "search": (10_000, 100_000),
 }
 RESULT_FOLDERS = {
     "embed": ("embeddings", "rejected"),
     "mine exact": ("mine-exact",),
-    "mine routed": ("mine-routed",),
+    "mine routed": ("neighbors", "pairs", "duplicates"),
     "cluster kmeans": ("clusters",),
+    "cluster leiden": ("leiden",),
 }
 
 
@@ -100,13 +102,18 @@ def _embed(folder: Path) -> None:
 
 
 def _mine(folder: Path, index: str) -> None:
-    output = str(folder / f"mine-{index}")
-    options = {"input": str(folder / "embeddings"), "output": output, "top_k": TOP_K, "min_score": MIN_SCORE}
+    # The routed result is what cluster and report read: exact mining of a million rows takes too long here.
+    output = folder if index == "routed" else folder / "mine-exact"
+    options = {"input": str(folder / "embeddings"), "output": str(output), "top_k": TOP_K, "min_score": MIN_SCORE}
     mine.run(MineOptions(**options, index=index))
 
 
 def _kmeans(folder: Path) -> None:
     cluster.run(ClusterOptions(input=str(folder), output=str(folder), algorithm="kmeans", k=str(CLUSTERS)))
+
+
+def _leiden(folder: Path) -> None:
+    cluster.run(ClusterOptions(input=str(folder), output=str(folder / "leiden")))
 
 
 def _search(folder: Path) -> None:
@@ -121,6 +128,7 @@ JOBS: dict[str, Callable[[Path], Any]] = {
     "mine exact": partial(_mine, index="exact"),
     "mine routed": partial(_mine, index="routed"),
     "cluster kmeans": _kmeans,
+    "cluster leiden": _leiden,
     "report": lambda folder: report.run(ReportOptions(input=str(folder))),
     "search": _search,
 }
@@ -155,6 +163,8 @@ def moved(counts: Counts) -> dict[str, Any]:
     """What was moved, fit to be stored."""
     return {
         "shuffles": {step: [each.elements, each.bytes] for step, each in counts.shuffles.items()},
+        "largest_elements": {step: each.largest for step, each in counts.moved.items()},
+        "files_opened": dict(counts.opened),
         "side_inputs": counts.side_inputs,
         "gathered": counts.gathered,
         "driver_read_bytes": counts.driver_bytes,
@@ -163,7 +173,7 @@ def moved(counts: Counts) -> dict[str, Any]:
 
 def disk_bytes(folder: Path) -> dict[str, int]:
     """What the datasets below a folder take."""
-    names = ("sentences", "embeddings", "clusters", "mine-exact/neighbors", "mine-routed/neighbors")
+    names = ("sentences", "embeddings", "clusters", "neighbors", "mine-exact/neighbors")
     sizes = {name: sum(file.stat().st_size for file in (folder / name).rglob("*.parquet")) for name in names}
     return {name: size for name, size in sizes.items() if size}
 

@@ -14,17 +14,18 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from benchmarks import growth
+from benchmarks.growth import cosines
 from benchmarks.measure import RESULTS
+from sbert_core.neighbors.cells import choose_routing
 
 DOCUMENT = Path(__file__).parents[1] / "docs" / "scaling.md"
 SECTION = re.compile(r"(<!-- (\w+): [^\n]* -->\n).*?(<!-- end of \2 -->)", re.DOTALL)
 SIZES = (1_000_000, 100_000_000, 10_000_000_000)
-JOBS = ("embed", "mine exact", "mine routed", "cluster kmeans")
+JOBS = ("embed", "mine exact", "mine routed", "cluster kmeans", "cluster leiden")
 MEASURED_DIM, DIM = 64, 384
-SLICE_ROWS, CELLS_PER_TASK, ROUTES, AUDIT_ROWS = 8192, 16, 3, 1000
-TOP_K, CLUSTERS, PASSES = 32, 100, 12  # k-means reads the vectors so often
-ID_BYTES = 15  # of an id of eleven letters in memory
-HELD_MIB, CACHED_MIB, GIB = 512, 512, 2**30
+TWO_LEVEL_ROWS = 1_000_000  # the run that the cost of leiden in two levels is fitted to
+GIB = 2**30
 MAX_ROWS = 2**32 - 1  # of one job that ranks rows
 
 
@@ -63,16 +64,6 @@ def load() -> dict[str, Any]:
     return result
 
 
-def cosines(job: str, rows: float) -> float:
-    """How many pairs of vectors a job compares."""
-    cells = 2 * math.sqrt(rows)
-    return {
-        "mine exact": rows * (rows + SLICE_ROWS) / 2,
-        "mine routed": (ROUTES * rows) ** 2 / cells + rows * cells + AUDIT_ROWS * rows,
-        "cluster kmeans": PASSES * CLUSTERS * rows,
-    }.get(job, 0.0)
-
-
 class Model:
     """The constants, from the two smaller runs of a job; of exact mining from its smallest."""
 
@@ -83,14 +74,18 @@ class Model:
         self.token_s = result["kernels"]["token_s"]
         self.base_gib = result["embed-10000"]["start_mib"] / 1024
         self.encoder_gib = 0.1 + result["encode"]["memory"]["added_mib_beyond_output"] / 1024
-        self._fits = {job: self._fit(job) for job in JOBS}
+        self.jobs = [job for job in JOBS if f"{job}-100000" in result]
+        self._fits = {job: self._fit(job) for job in self.jobs}
 
     def _compared(self, job: str, rows: float, dim: int) -> float:
-        """Seconds of the comparisons; those of k-means are bare products, and part of what a row costs."""
-        return 0.0 if job == "cluster kmeans" else cosines(job, rows) * self.cosine_s[dim]
+        """Seconds of the comparisons; those of clustering are bare products, and part of what a row costs."""
+        return 0.0 if job.startswith("cluster") else cosines(job, rows) * self.cosine_s[dim]
 
     def _fit(self, job: str) -> tuple[float, float]:
         """Seconds to start, and for each row, comparisons aside."""
+        if job == "cluster leiden" and f"{job}-{TWO_LEVEL_ROWS}" in self._result:  # smaller runs have one level
+            start = self.run("embed", 10_000)["cpu_s"]
+            return start, max(self.run(job, TWO_LEVEL_ROWS)["cpu_s"] - start, 0) / TWO_LEVEL_ROWS
         sizes = (10_000,) if job == "mine exact" else (10_000, 100_000)
         left = [self.run(job, rows)["cpu_s"] - self._compared(job, rows, MEASURED_DIM) for rows in sizes]
         if len(sizes) == 1:
@@ -98,6 +93,12 @@ class Model:
             return start, max(left[0] - start, 0) / sizes[0]
         row_s = max((left[1] - left[0]) / (sizes[1] - sizes[0]), 0)
         return left[0] - row_s * sizes[0], row_s
+
+    def fitted_sizes(self, job: str) -> tuple[int, ...]:
+        """The sizes whose CPU time the constants come from; leiden has one level at the smaller ones."""
+        if job == "cluster leiden":
+            return (10_000, 100_000, TWO_LEVEL_ROWS)
+        return (10_000,) if job == "mine exact" else (10_000, 100_000)
 
     def run(self, job: str, rows: int) -> dict[str, Any]:
         """What was measured of a job at a size."""
@@ -113,49 +114,30 @@ class Model:
         """The rows of the largest run of a job."""
         return max(run["rows"] for run in self._result.values() if run.get("job") == job)
 
-    def shuffled(self, job: str, rows: float, block_rows: int = SLICE_ROWS, seen: int = 100_000) -> float:
-        """Bytes, by what each step sends for a row, a block or a pair of blocks at `seen` rows in one bundle.
-
-        What many bundles add to it: sums of k-means once per bundle, at most once per block; candidates of routed
-        mining at most once per route; those of exact mining at most once per pair of blocks.
-        """
+    def shuffled(self, job: str, rows: float, seen: int = 100_000) -> float:
+        """Bytes if all tasks of a step are in one bundle, by what each step sent for a row at `seen` rows."""
         run = self.run(job, seen)
-        total = sum(moved for step, (_, moved) in run["shuffles"].items() if not step.endswith("/Spread"))
-        block_pairs = rows / block_rows * (rows / block_rows + 1) / 2
-        fixed = sum(moved for step, (_, moved) in run["shuffles"].items() if FIXED.search(step))
-        return fixed + (total - fixed) / run["rows"] * rows + (block_pairs * 27 if job == "mine exact" else 0)
+        moved = {step: size for step, (_, size) in run["shuffles"].items() if not step.endswith(TASKS)}
+        fixed = sum(size for step, size in moved.items() if FIXED.search(step))
+        return fixed + (sum(moved.values()) - fixed) / run["rows"] * rows + growth.count_tasks(job, rows) * TASK_BYTES
 
-    def worker_gib(self, job: str, rows: float, dim: int, block_rows: int = SLICE_ROWS) -> float:
+    def shuffled_at_most(self, job: str, rows: float) -> float:
+        """Bytes with a bundle for each task, which matters for the candidates of exact mining."""
+        in_one_bundle = self.shuffled(job, rows, self.largest(job))
+        return max(in_one_bundle, growth.candidate_bytes(rows)) if job == "mine exact" else in_one_bundle
+
+    def worker_gib(self, job: str, rows: float, dim: int) -> float:
         """The peak of the worker that needs most."""
-        block = block_rows * dim * 4
-        if job == "embed":
-            return self.base_gib + self.encoder_gib + 4 * block / GIB
-        ranks = rows * (ID_BYTES + 8)
-        best = min(rows * TOP_K * 8, HELD_MIB * 2**20)
-        if job == "mine exact":
-            needed = best + rows * 4 + min(rows * dim * 4, CACHED_MIB * 2**20) + block
-        elif job == "mine routed":
-            cell = ROUTES * math.sqrt(rows) / 2
-            block_range = min(math.sqrt(rows / block_rows), 64) * block_rows * TOP_K * 8
-            needed = 2 * best + 2 * CELLS_PER_TASK * cell * (4 * dim + 16) + 2 * block_range
-        else:
-            needed = 4 * min(rows, 65_536) * dim * 4 + 4 * block + 2 * CLUSTERS * 30 * dim * 4
-        return self.base_gib + (ranks + needed) / GIB
+        encoder = self.encoder_gib if job == "embed" else 0.0
+        return self.base_gib + encoder + growth.worker_bytes(job, rows, dim) / GIB
 
     def cost(self, job: str, rows: float, dim: int = DIM, prices: Prices = EXAMPLE) -> Cost:
-        """All of a job; blocks of exact mining are larger where there would be too many pairs of them."""
-        block_rows = 65_536 if job == "mine exact" and rows > 10_000_000 else SLICE_ROWS
-        blocks = math.ceil(rows / block_rows)
-        tasks = {
-            "mine exact": blocks * (blocks + 1) / 2,
-            "mine routed": blocks + 2 * math.sqrt(rows) / CELLS_PER_TASK,
-            "cluster kmeans": blocks * PASSES,
-        }.get(job, blocks)
+        """All of a job."""
         encoding = rows * self.tokens * self.token_s / 3600 if job == "embed" else 0.0
         return Cost(
-            tasks,
-            self.shuffled(job, rows, block_rows, self.largest(job)),
-            self.worker_gib(job, rows, dim, block_rows),
+            growth.count_tasks(job, rows),
+            self.shuffled_at_most(job, rows),
+            self.worker_gib(job, rows, dim),
             encoding + self.cpu_s(job, rows, dim) / 3600,
             encoding / prices.cores_per_gpu,
         )
@@ -165,7 +147,12 @@ class Model:
         return math.sqrt(2 * cpu_hours * 3600 / self.cosine_s[dim])
 
 
-FIXED = re.compile(r"AllSamples|AllSums|Sizes|Audit|AllRouted|AllBlocks|AllStored")  # whatever the number of rows
+# Steps whose bytes depend on clusters, cells or the size of a sample, and not on the rows.
+FIXED = re.compile(
+    r"AllSamples|Samples$|AllSums|Sizes|Audit|AllRouted|AllBlocks|AllStored|AllTallies|MicroLabels|Done$"
+)
+TASKS = ("/Spread", "/SpreadGroups", "/SpreadRuns", "/SpreadGathered", "/SpreadBlocks", "/SpreadMined")
+TASK_BYTES = 120  # of an element that names a task, about
 
 
 def _short(number: float) -> str:
@@ -174,7 +161,7 @@ def _short(number: float) -> str:
 
 def shuffles_table(model: Model) -> str:
     lines = ["| job | step | elements per 1,000 rows | bytes per row |", "|---|---|---|---|"]
-    for job in (*JOBS, "search"):
+    for job in (*model.jobs, "search"):
         run = model.run(job, 100_000)
         for step, (elements, size) in run["shuffles"].items():
             if size:
@@ -188,7 +175,7 @@ def driver_table(model: Model) -> str:
         "| job | rows | largest side input | handed to one worker in one piece | read on the driver |",
         "|---|---|---|---|---|",
     ]
-    for job in JOBS:
+    for job in model.jobs:
         run = model.run(job, 100_000)
         side, gathered = (_largest(run[name]) for name in ("side_inputs", "gathered"))
         lines.append(f"| {job} | {run['rows']:,} | {side} | {gathered} | {run['driver_read_bytes'] / 1e6:.2f} MB |")
@@ -207,12 +194,12 @@ def check_table(model: Model, result: dict[str, Any]) -> str:
         "| job | rows | CPU s predicted | measured | MB shuffled predicted | measured | peak MiB measured |",
         "|---|---|---|---|---|---|---|",
     ]
-    for job in JOBS:
+    for job in model.jobs:
         for rows in (10_000, 100_000, 1_000_000):
             if f"{job}-{rows}" in result:
                 run = model.run(job, rows)
                 moved = sum(size for _, size in run["shuffles"].values())
-                known = rows == 10_000 or (rows == 100_000 and job != "mine exact")
+                known = rows in model.fitted_sizes(job)
                 lines.append(
                     f"| {job} | {rows:,} | {'(fitted)' if known else f'{model.cpu_s(job, rows, MEASURED_DIM):.1f}'} "
                     f"| {run['cpu_s']:.1f} | {model.shuffled(job, rows) / 1e6:.2f} | {moved / 1e6:.2f} "
@@ -225,10 +212,11 @@ def check_table(model: Model, result: dict[str, Any]) -> str:
 
 def sizes_table(model: Model) -> str:
     lines = [
-        "| job | rows | tasks | GB shuffled | GiB per worker | core hours | GPU hours for encoding | price on cores |",
+        "| job | rows | tasks | GB shuffled at most | GiB per worker | core hours | GPU hours for encoding "
+        "| price on cores |",
         "|---|---|---|---|---|---|---|---|",
     ]
-    for job in JOBS:
+    for job in model.jobs:
         for rows in SIZES:
             cost = model.cost(job, rows)
             gpu = _short(cost.gpu_hours) if cost.gpu_hours else ""
@@ -247,7 +235,7 @@ def exact_table(model: Model) -> str:
     ]
     for rows in (100_000, 1_000_000, 10_000_000, 100_000_000, 1_000_000_000):
         exact, routed = (model.cost(job, rows).cpu_hours for job in ("mine exact", "mine routed"))
-        disk = ROUTES * rows * (16 + 4 * DIM) / 1e9
+        disk = 2 * rows * (16 + 4 * choose_routing(rows, growth.RECALL).probes + 4 * DIM) / 1e9  # routed, then grouped
         lines.append(
             f"| {rows:,} | {_short(exact)} | {_short(routed)} | {_short(exact / routed)} | {_short(disk)} GB |"
         )

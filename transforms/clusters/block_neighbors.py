@@ -1,13 +1,14 @@
 """The mined neighbours of one block of a corpus."""
 
 import dataclasses
+from collections.abc import Iterator
 
 import numpy as np
 
 from sbert_core.clusters.micro_clusters import BlockGraph
 from sbert_core.data.manifest import Part, part_key
 from sbert_core.errors import DataError
-from transforms.dataset.corpus import BlockRef, Corpus
+from transforms.dataset.corpus import Corpus
 from transforms.dataset.ordinals import ordinals_of_block
 from transforms.dataset.published import read_manifest, read_part
 
@@ -25,12 +26,26 @@ class MinedParts:
     top_k: int
     parts: tuple[Part, ...]
 
-    def of_rows(self, first_row: int, rows: int) -> list[Part]:
-        """The parts that hold the neighbours of some consecutive rows of the corpus."""
+    def by_block(self, corpus: Corpus) -> "Iterator[MinedBlock]":
+        """The blocks of a corpus, each with the parts that hold the neighbours of its rows."""
         starts = np.array([_first_row(part) for part in self.parts])
-        ends = np.append(starts[1:], np.iinfo(np.int64).max)
-        is_used = (starts < first_row + rows) & (ends > first_row)
-        return [part for part, used in zip(self.parts, is_used.tolist(), strict=True) if used]
+        for block in corpus.blocks:
+            first = max(int(np.searchsorted(starts, block.first_row, side="right")) - 1, 0)
+            end = int(np.searchsorted(starts, block.first_row + block.rows))
+            yield MinedBlock(block.number, self.folder, self.top_k, self.parts[first:end])
+
+
+@dataclasses.dataclass(frozen=True)
+class MinedBlock:
+    """A block of a corpus, and the parts of `neighbors/` that hold the neighbours of its rows.
+
+    Steps that read them by block get it as an element: the manifest, which lists all parts, is read once.
+    """
+
+    number: int
+    folder: str
+    top_k: int
+    parts: tuple[Part, ...]
 
 
 def _first_row(part: Part) -> int:
@@ -51,13 +66,14 @@ def find_mined_parts(folder: str, corpus: Corpus) -> MinedParts:
     return MinedParts(folder, top_k, tuple(sorted(manifest.parts, key=_first_row)))
 
 
-def read_block_graph(mined: MinedParts, corpus: Corpus, block: BlockRef) -> BlockGraph:
+def read_block_graph(mined: MinedBlock, corpus: Corpus) -> BlockGraph:
     """The neighbours of the rows of a block, in their order."""
+    block = corpus.blocks[mined.number]
     ordinals = ordinals_of_block(corpus, block)
     k = min(mined.top_k, max(corpus.rows - 1, 1))
     neighbors, scores = np.zeros((len(ordinals), k), np.uint32), np.full((len(ordinals), k), np.nan, np.float32)
     order = np.argsort(ordinals)
-    for part in mined.of_rows(block.first_row, block.rows):
+    for part in mined.parts:
         table = read_part(mined.folder, part, GRAPH_COLUMNS)
         owners, others, ranks, values = (table[name].to_numpy() for name in GRAPH_COLUMNS)
         places = np.minimum(np.searchsorted(ordinals, owners, sorter=order), len(order) - 1)

@@ -2,7 +2,6 @@
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any
 
 import apache_beam as beam
 import numpy as np
@@ -19,18 +18,19 @@ from sbert_core.clusters.noise import NOISE
 from sbert_core.clusters.two_levels import choose_levels
 from sbert_core.data.manifest import Manifest
 from transforms.clusters.block_neighbors import find_mined_parts
-from transforms.clusters.cluster_centers import ClusterSums, add_sums, centers_of, sum_block
+from transforms.clusters.cluster_centers import AddSums, store_centers, sum_block
 from transforms.clusters.cluster_input import StoredInput
 from transforms.clusters.cluster_plan import ClusterPlan, block_numbers, make_plan, store_all_labels
 from transforms.clusters.describe_clusters import ClusterOutput, DescribeClusters
 from transforms.clusters.distributed_kmeans import label_in_rounds
-from transforms.clusters.existing_clusters import ExistingClusters, assign_block, read_existing
+from transforms.clusters.existing_clusters import assign_block, store_existing
 from transforms.clusters.label_in_levels import label_in_two_levels
 from transforms.dataset.assign_ordinals import AssignOrdinals
 from transforms.dataset.corpus import BLOCK_ROWS, Corpus, open_corpus
 from transforms.dataset.ordinal_files import ORDINALS_FOLDER
 from transforms.dataset.published import Draft
-from transforms.merge_values import MergeFn
+
+_FINAL_SUMS = "final"
 
 
 @dataclasses.dataclass(kw_only=True, eq=False)
@@ -81,26 +81,23 @@ class ClusterCorpus(beam.PTransform):
         )
         planned = beam.pvalue.AsSingleton(plan)
         blocks = plan | "Blocks" >> beam.FlatMap(block_numbers) | "SpreadBlocks" >> beam.Reshuffle()
-        existing: Any = None
-        if self.existing is not None:
-            existing = beam.pvalue.AsSingleton(plan | "Existing" >> beam.Map(_read_existing, self.existing))
-            fields = _assign_to_existing(plan, blocks, existing)
-        else:
-            fields = self._label(plan, blocks)
-        centers = (
+        fields = self._label(plan, blocks) if self.existing is None else self._assign_to_existing(plan, blocks)
+        decided = beam.pvalue.AsSingleton(fields)
+        summed = (
             blocks
-            | "Sums" >> beam.Map(_sum_block, planned, beam.pvalue.AsSingleton(fields))
-            | "AllSums" >> beam.CombineGlobally(MergeFn(add_sums))
-            | "Centers" >> beam.Map(centers_of, planned, existing)
+            | "Sums" >> beam.FlatMap(sum_block, planned, decided)
+            | "AllSums" >> AddSums(plan=plan, name=_FINAL_SUMS)
         )
+        centers = plan | "Centers" >> beam.Map(store_centers, beam.pvalue.AsSingleton(summed), decided, _FINAL_SUMS)
         output = ClusterOutput(
             folder=self.folder,
             labels_column=self.labels_column,
             time_column=self.time_column,
             period=self.period,
             manifest=self.manifest,
+            existing=self.existing,
         )
-        describe = DescribeClusters(output=output, plan=plan, centers=centers, fields=fields, existing=existing)
+        describe = DescribeClusters(output=output, plan=plan, n_clusters=centers, fields=fields)
         return blocks | "Describe" >> describe
 
     def _label(
@@ -112,6 +109,18 @@ class ClusterCorpus(beam.PTransform):
         if isinstance(algorithm, Leiden) and self._count_levels() == 2:
             return label_in_two_levels(plan, blocks)
         return plan | "Label" >> beam.Map(_label_rows, algorithm)
+
+    def _assign_to_existing(
+        self, plan: beam.PCollection[ClusterPlan], blocks: beam.PCollection[int]
+    ) -> beam.PCollection[ClusteringFields]:
+        """Assigns rows to clusters of an earlier run; the output comes when the labels of all blocks are stored."""
+        known = plan | "Existing" >> beam.Map(store_existing, self.existing)
+        stored = (
+            blocks
+            | "Assign" >> beam.Map(assign_block, beam.pvalue.AsSingleton(plan), beam.pvalue.AsSingleton(known))
+            | "AllAssigned" >> beam.combiners.Count.Globally()
+        )
+        return plan | "Known" >> beam.Map(_known, beam.pvalue.AsSingleton(known), beam.pvalue.AsSingleton(stored))
 
     def _count_levels(self) -> int:
         if self.levels is not None:
@@ -137,25 +146,5 @@ def _label_rows(plan: ClusterPlan, algorithm: InMemoryAlgorithm) -> ClusteringFi
     return dataclasses.replace(clustering.manifest_fields, clusters=n_clusters)
 
 
-def _read_existing(plan: ClusterPlan, folder: str) -> ExistingClusters:
-    return read_existing(folder)
-
-
-def _assign_to_existing(
-    plan: beam.PCollection[ClusterPlan], blocks: beam.PCollection[int], existing: beam.pvalue.AsSingleton
-) -> beam.PCollection[ClusteringFields]:
-    """Assigns rows to clusters of an earlier run; the output comes when the labels of all blocks are stored."""
-    stored = (
-        blocks
-        | "Assign" >> beam.Map(assign_block, beam.pvalue.AsSingleton(plan), existing)
-        | "AllAssigned" >> beam.combiners.Count.Globally()
-    )
-    return stored | "Known" >> beam.Map(_existing_fields, existing)
-
-
-def _existing_fields(n_stored: int, existing: ExistingClusters) -> ClusteringFields:
-    return existing.manifest_fields
-
-
-def _sum_block(number: int, plan: ClusterPlan, fields: ClusteringFields) -> ClusterSums:
-    return sum_block(number, plan, fields.clusters or 0)
+def _known(plan: ClusterPlan, fields: ClusteringFields, n_stored: int) -> ClusteringFields:
+    return fields

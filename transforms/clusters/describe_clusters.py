@@ -2,8 +2,8 @@
 
 import dataclasses
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from typing import Any, Literal, TypeAlias
+from collections.abc import Iterator
+from typing import Any
 
 import apache_beam as beam
 import numpy as np
@@ -21,24 +21,33 @@ from sbert_core.clusters.quality import density_quality, quality_with_labels, qu
 from sbert_core.data.manifest import Manifest, Part, digest_of, part_name
 from sbert_core.data.schema import assignments_schema
 from sbert_core.errors import DataError
-from transforms.clusters.cluster_centers import Centers
+from sbert_core.sampling import is_sampled
+from transforms.clusters.cluster_centers import read_centers
+from transforms.clusters.cluster_files import (
+    read_nearest,
+    read_tally,
+    read_vectors_of,
+    store_radii,
+    store_tally,
+    store_vectors,
+)
 from transforms.clusters.cluster_plan import ClusterPlan, read_labels
-from transforms.clusters.existing_clusters import ExistingClusters
+from transforms.clusters.existing_clusters import read_existing_again
 from transforms.clusters.summary_tables import over_time_table, summary_table
-from transforms.clusters.tally import LabeledRows, Tally, merge_tallies, tally_block
-from transforms.clusters.term_buckets import MergeTerms, join_buckets, partition_terms
-from transforms.dataset.corpus import corpus_states, read_columns, read_vectors
+from transforms.clusters.tally import LabeledRows, Tally, far_cosines, merge_tallies, tally_ranges
+from transforms.clusters.term_buckets import MergeTerms, partition_terms, read_buckets
+from transforms.dataset.corpus import BlockRef, corpus_states, read_columns, read_vectors
 from transforms.dataset.ordinals import ids_of, ordinals_of_block
 from transforms.dataset.published import Draft
 from transforms.dataset.write_parts import write_rows
 from transforms.merge_values import MergeFn
 
-TERMS, PERIODS = "terms", "periods"  # outputs of the blocks, beside their tallies
+QUALITY_ROWS = 3000  # rows that the quality is measured on
 
-TermsOutput: TypeAlias = beam.pvalue.TaggedOutput[Literal["terms"], tuple[int, bytes]]
-PeriodsOutput: TypeAlias = beam.pvalue.TaggedOutput[Literal["periods"], tuple[int, bytes]]
-TermBuckets = list[tuple[int, dict[int, Counter[str]]]]
-PeriodBuckets = list[tuple[int, dict[ClusterPeriod, Counter[str]]]]
+# Outputs of the blocks, beside their tallies.
+TERMS, PERIODS, FAR, PARTS, LABELS, SAMPLED = "terms", "periods", "far", "parts", "labels", "sampled"
+
+CANDIDATES, SAMPLE = "candidates", "quality"  # names of files with vectors of some rows of a block
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -50,6 +59,7 @@ class ClusterOutput:
     time_column: str | None = None
     period: str = "M"
     manifest: Manifest = dataclasses.field(default_factory=Manifest)
+    existing: str | None = None  # the folder of clusters that rows were assigned to
 
     def part_name(self, kind: str, plan: ClusterPlan, number: int) -> str:
         """The name of a part of one of the datasets."""
@@ -61,47 +71,48 @@ class DescribeClusters(beam.PTransform):
     """Writes `assignments` and `summary` (and `over_time` with a time column) of clusters.
 
     Input are the numbers of all blocks, output is one `Draft` for each dataset. Each block is described where it is
-    read; one worker gets the merged tally and the terms. `plan`, `centers` and `fields` hold one element each;
-    `existing` is a side input, None without existing clusters.
+    read; one worker reads the merged tally and the terms. `plan` and `fields` hold one element each, `n_clusters` one
+    number, when the centres are stored.
     """
 
     output: ClusterOutput
     plan: beam.PCollection[ClusterPlan]
-    centers: beam.PCollection[Centers]
+    n_clusters: beam.PCollection[int]
     fields: beam.PCollection[ClusteringFields]
-    existing: beam.pvalue.AsSingleton | None = None
 
     def __post_init__(self) -> None:
         super().__init__()
 
     def expand(self, blocks: beam.PCollection[int]) -> beam.PCollection[Draft]:
         """Describes the blocks, merges what they contribute, and writes the tables."""
-        plan, centers, fields = map(beam.pvalue.AsSingleton, (self.plan, self.centers, self.fields))
-        described = blocks | "DescribeBlock" >> beam.FlatMap(_describe_block, self.output, plan, centers).with_outputs(
-            TERMS, PERIODS, main="tallies"
+        plan, n_clusters, fields = map(beam.pvalue.AsSingleton, (self.plan, self.n_clusters, self.fields))
+        described = blocks | "DescribeBlock" >> beam.FlatMap(
+            _describe_block, self.output, plan, n_clusters
+        ).with_outputs(TERMS, PERIODS, FAR, PARTS, LABELS, SAMPLED, main="tallies")
+        tallies = (
+            described.tallies
+            | "AllTallies" >> beam.CombinePerKey(MergeFn(merge_tallies))
+            | "StoreTallies" >> beam.Map(store_tally, plan)
         )
-        terms = described[TERMS] | "MergeTerms" >> MergeTerms()
-        periods = described[PERIODS] | "MergePeriods" >> MergeTerms()
-        tally = described.tallies | "AllBlocks" >> beam.CombineGlobally(MergeFn(merge_tallies))
-        candidates = blocks | "Candidates" >> beam.Map(_read_candidates, plan, beam.pvalue.AsSingleton(tally))
-        return tally | "Summarize" >> beam.FlatMap(
-            _summarize,
-            self.output,
-            plan,
-            centers,
-            fields,
-            beam.pvalue.AsList(terms),
-            beam.pvalue.AsList(periods),
-            self.existing,
-            beam.pvalue.AsIter(candidates),
-        )
+        radii = described[FAR] | "GroupFar" >> beam.GroupByKey() | "StoreRadii" >> beam.Map(store_radii, plan)
+        ranges = beam.pvalue.AsList(tallies)
+        side_inputs = {
+            "ranges": ranges,
+            "radii": radii | "AllRadii" >> beam.combiners.Count.Globally(),
+            "candidates": blocks | "Candidates" >> beam.FlatMap(_store_candidates, plan, ranges),
+            "terms": described[TERMS] | "MergeTerms" >> MergeTerms(plan=self.plan, name=TERMS),
+            "periods": described[PERIODS] | "MergePeriods" >> MergeTerms(plan=self.plan, name=PERIODS),
+            "parts": described[PARTS],
+            "label_counts": described[LABELS] | "CountLabels" >> beam.CombinePerKey(sum),
+            "sampled": described[SAMPLED],
+        }
+        as_lists = {name: each if name == "ranges" else beam.pvalue.AsList(each) for name, each in side_inputs.items()}
+        return self.plan | "Summarize" >> beam.FlatMap(_summarize, self.output, fields, **as_lists)
 
 
-def _describe_block(
-    number: int, output: ClusterOutput, plan: ClusterPlan, centers: Centers
-) -> Iterator[Tally | TermsOutput | PeriodsOutput]:
-    """Writes the assignments of a block; yields its tally and the counts of its terms."""
-    corpus, block = plan.corpus, plan.corpus.blocks[number]
+def _describe_block(number: int, output: ClusterOutput, plan: ClusterPlan, n_clusters: int) -> Iterator[Any]:
+    """Writes the assignments of a block; yields its tallies and, by tag, what else it contributes."""
+    corpus, block, centers = plan.corpus, plan.corpus.blocks[number], read_centers(plan)
     stored = read_labels(plan, number)
     labels = stored.labels
     vectors, _ = read_vectors(corpus, block)
@@ -109,26 +120,44 @@ def _describe_block(
     cosines = scores[np.arange(len(labels)), np.maximum(labels, 0)]
     strengths = strength_by_centers(scores, labels) if stored.strengths is None else stored.strengths
     part = _write_assignments(number, output, plan, dataclasses.replace(stored, strengths=strengths), 1 - cosines)
-    table = read_columns(block, [c for c in (corpus.text_column, output.time_column, output.labels_column) if c])
-    texts = [text or "" for text in table[corpus.text_column].cast(pa.string()).to_pylist()]
-    true_labels = table[output.labels_column].cast(pa.string()).to_pylist() if output.labels_column else []
+    yield _tagged(PARTS, part)
     rows = LabeledRows(labels, ordinals_of_block(corpus, block), cosines, vectors)
-    yield tally_block(part, rows, true_labels, centers, corpus.rows)
-    for counts in partition_terms(count_terms(texts, labels.tolist())):
-        yield beam.pvalue.TaggedOutput(TERMS, counts)
+    yield from tally_ranges(rows, n_clusters)
+    yield from (_tagged(FAR, each) for each in far_cosines(rows, centers))
+    sample = rows[np.flatnonzero(is_sampled(rows.ordinals, corpus.rows, QUALITY_ROWS))]
+    if len(sample):
+        arrays = {"ordinals": sample.ordinals, "labels": sample.labels, "vectors": sample.vectors}
+        yield _tagged(SAMPLED, store_vectors(plan, SAMPLE, number, **arrays))
+    yield from _count_columns(block, output, plan, labels)
+
+
+def _tagged(tag: str, value: Any) -> beam.pvalue.TaggedOutput:
+    return beam.pvalue.TaggedOutput(tag, value)
+
+
+def _count_columns(block: BlockRef, output: ClusterOutput, plan: ClusterPlan, labels: np.ndarray) -> Iterator[Any]:
+    """What the columns of a block contribute: counts of its terms, and of its true labels."""
+    column = plan.corpus.text_column
+    table = read_columns(block, [c for c in (column, output.time_column, output.labels_column) if c])
+    texts = [text or "" for text in table[column].cast(pa.string()).to_pylist()]
+    yield from (_tagged(TERMS, counts) for counts in partition_terms(count_terms(texts, labels.tolist())))
     if output.time_column:
-        for counts in partition_terms(_count_by_period(table[output.time_column], output.period, texts, labels)):
-            yield beam.pvalue.TaggedOutput(PERIODS, counts)
+        counts_by_period = _count_by_period(table[output.time_column], output.period, texts, labels)
+        yield from (_tagged(PERIODS, counts) for counts in partition_terms(counts_by_period))
+    if output.labels_column:
+        true_labels = table[output.labels_column].cast(pa.string()).to_pylist()
+        found = Counter(zip(map(str, true_labels), labels.tolist(), strict=True))
+        yield from (_tagged(LABELS, each) for each in found.items())
 
 
-def _read_candidates(number: int, plan: ClusterPlan, tally: Tally) -> tuple[np.ndarray, np.ndarray]:
-    """The ordinals (n,) and unit vectors (n, dim) of the rows of a block that may become exemplars."""
+def _store_candidates(number: int, plan: ClusterPlan, ranges: list[int]) -> Iterator[int]:
+    """Stores the unit vectors of the rows of a block that may become exemplars; yields its number if there are some."""
     block = plan.corpus.blocks[number]
     ordinals = ordinals_of_block(plan.corpus, block)
-    chosen = np.flatnonzero(np.isin(ordinals, tally.nearest.ordinals))
-    if not len(chosen):
-        return ordinals[:0], np.empty((0, plan.corpus.dim), np.float32)
-    return ordinals[chosen], read_vectors(plan.corpus, block)[0][chosen]
+    chosen = np.flatnonzero(np.isin(ordinals, read_nearest(plan, ranges)))
+    if len(chosen):
+        vectors = read_vectors(plan.corpus, block)[0][chosen]
+        yield store_vectors(plan, CANDIDATES, number, ordinals=ordinals[chosen], vectors=vectors)
 
 
 def _write_assignments(
@@ -169,50 +198,67 @@ def _count_by_period(
 
 
 def _summarize(
-    tally: Tally | None,
-    output: ClusterOutput,
     plan: ClusterPlan,
-    centers: Centers,
+    output: ClusterOutput,
     fields: ClusteringFields,
-    terms: TermBuckets,
-    periods: PeriodBuckets,
-    existing: ExistingClusters | None,
-    candidates: Iterable[tuple[np.ndarray, np.ndarray]],
+    *,
+    ranges: list[int],
+    radii: list[int],
+    candidates: list[int],
+    terms: list[int],
+    periods: list[int],
+    parts: list[Part],
+    label_counts: list[tuple[tuple[str, int], int]],
+    sampled: list[int],
 ) -> Iterator[Draft]:
-    """Writes the tables of the clusters; yields a draft for each dataset. `tally` is None for an empty corpus."""
+    """Writes the tables of the clusters; yields a draft for each dataset.
+
+    Lists are the numbers of what the steps before have stored. An empty corpus has no tally.
+    """
     corpora = corpus_states([plan.corpus])
     if output.manifest.corpora not in (None, corpora):
         raise DataError(f"{plan.corpus.name} was replaced while it was read: run the same command again")
+    centers = read_centers(plan)
+    tally = read_tally(plan, ranges) if plan.corpus.rows else None
     manifest = dataclasses.replace(
         output.manifest,
         fingerprint=plan.corpus.fingerprint,
         corpora=corpora,
-        quality=_measure_quality(plan, tally, has_true_labels=output.labels_column is not None),
+        quality=_measure_quality(plan, tally, sampled, label_counts if output.labels_column else None),
         hierarchy=link_centers(centers.vectors),
         **dataclasses.asdict(fields),
     )
-    vectors = {int(ordinal): row for ordinals, rows in candidates for ordinal, row in zip(ordinals, rows, strict=True)}
-    tables = {"summary": summary_table(plan.corpus, centers, tally, join_buckets(terms), existing, vectors)}
+    existing = read_existing_again(plan, output.existing) if output.existing is not None else None
+    stored = read_vectors_of(plan, CANDIDATES, candidates)
+    vectors = {
+        int(ordinal): row for each in stored for ordinal, row in zip(each["ordinals"], each["vectors"], strict=True)
+    }
+    counts = read_buckets(plan, TERMS, terms)
+    tables = {"summary": summary_table(plan.corpus, centers, tally, counts, existing, vectors)}
     if output.time_column:
-        tables["over_time"] = over_time_table(join_buckets(periods))
-    parts = {"assignments": tally.parts if tally else []}
+        tables["over_time"] = over_time_table(read_buckets(plan, PERIODS, periods))
+    written = {"assignments": parts}
     for kind, table in tables.items():
-        parts[kind] = [write_rows(table, f"{output.folder}/{kind}", output.part_name(kind, plan, 0))]
-    for kind, written in parts.items():
-        yield Draft(f"{output.folder}/{kind}", dataclasses.replace(manifest, kind=kind).with_parts(written))
+        written[kind] = [write_rows(table, f"{output.folder}/{kind}", output.part_name(kind, plan, 0))]
+    for kind, each in written.items():
+        yield Draft(f"{output.folder}/{kind}", dataclasses.replace(manifest, kind=kind).with_parts(each))
 
 
-def _measure_quality(plan: ClusterPlan, tally: Tally | None, *, has_true_labels: bool) -> dict[str, Any]:
+def _measure_quality(
+    plan: ClusterPlan, tally: Tally | None, sampled: list[int], label_counts: list[tuple[tuple[str, int], int]] | None
+) -> dict[str, Any]:
     """The measures for the manifest; silhouette and DBCV are those of a sample of the rows."""
     if tally is None:
         return {"noise_share": 0.0, "silhouette": None}
-    sample = tally.sample[np.argsort(tally.sample.ordinals)]
-    quality: dict[str, Any] = quality_without_labels(sample.vectors, sample.labels)
+    stored = read_vectors_of(plan, SAMPLE, sampled)
+    order = np.argsort(np.concatenate([each["ordinals"] for each in stored]))
+    vectors, labels = (np.concatenate([each[name] for each in stored])[order] for name in ("vectors", "labels"))
+    quality: dict[str, Any] = quality_without_labels(vectors, labels)
     quality["noise_share"] = tally.n_noise / plan.corpus.rows
-    if find_algorithm(plan.settings.algorithm).is_density_based and len(sample):
-        quality["dbcv"] = density_quality(reduce_vectors(sample.vectors), sample.labels)
-    if has_true_labels:
-        pairs, counts = list(tally.label_counts), np.array(list(tally.label_counts.values()))
-        true_labels, labels = (np.repeat(np.array(column), counts) for column in zip(*pairs, strict=True))
-        quality |= quality_with_labels(true_labels, labels)
+    if find_algorithm(plan.settings.algorithm).is_density_based and len(labels):
+        quality["dbcv"] = density_quality(reduce_vectors(vectors), labels)
+    if label_counts is not None:
+        pairs, counts = zip(*sorted(label_counts), strict=True)
+        true_labels, found = (np.repeat(np.array(column), counts) for column in zip(*pairs, strict=True))
+        quality |= quality_with_labels(true_labels, found)
     return quality

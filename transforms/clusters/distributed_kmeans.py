@@ -1,4 +1,9 @@
-"""K-means in rounds over the blocks of a corpus; no step holds the labels of all rows."""
+"""K-means in rounds over the blocks of a corpus; no step holds the labels of all rows.
+
+The centres of a round are in a file: with many clusters they are too large for an element.
+"""
+
+from collections.abc import Iterator
 
 import apache_beam as beam
 import numpy as np
@@ -6,7 +11,7 @@ import numpy as np
 from sbert_core.clusters.algorithm import CentroidAlgorithm, Clustering, ClusteringFields
 from sbert_core.clusters.kmeans import assign, move_centers
 from sbert_core.clusters.noise import NOISE
-from transforms.clusters.cluster_centers import ClusterSums, add_sums
+from transforms.clusters.cluster_centers import AddSums, ClusterSums, read_sums
 from transforms.clusters.cluster_plan import ClusterPlan, store_labels
 from transforms.clusters.cluster_sizes import ClusterSizes, merge_sizes, number_clusters
 from transforms.clusters.sample_files import read_sample, store_sample
@@ -28,17 +33,19 @@ def label_in_rounds(
         | "Sample" >> beam.Map(store_sample, planned, SAMPLE_ROWS)
         | "AllSamples" >> beam.combiners.Count.Globally()
     )
-    centers = plan | "Start" >> beam.Map(_start_centers, beam.pvalue.AsSingleton(sampled), algorithm)
+    n_centers = plan | "Start" >> beam.Map(_start_centers, beam.pvalue.AsSingleton(sampled), algorithm)
     for number in range(algorithm.rounds):
-        centers = (
+        summed = (
             blocks
-            | f"Sums{number}" >> beam.Map(_sum_nearest, planned, beam.pvalue.AsSingleton(centers))
-            | f"AllSums{number}" >> beam.CombineGlobally(MergeFn(add_sums))
-            | f"Move{number}" >> beam.Map(_move_centers, beam.pvalue.AsSingleton(centers))
+            | f"Sums{number}" >> beam.FlatMap(_sum_nearest, planned, beam.pvalue.AsSingleton(n_centers), number)
+            | f"AllSums{number}" >> AddSums(plan=plan, name=str(number))
         )
+        # From the plan: Beam's local runner may lose a side input that is also the main input of another step.
+        moved = map(beam.pvalue.AsSingleton, (n_centers, summed))
+        n_centers = plan | f"Move{number}" >> beam.Map(_move_centers, *moved, number)
     numbers = (
         blocks
-        | "Nearest" >> beam.Map(_store_nearest, planned, beam.pvalue.AsSingleton(centers))
+        | "Nearest" >> beam.Map(_store_nearest, planned, beam.pvalue.AsSingleton(n_centers), algorithm.rounds)
         | "Sizes" >> beam.CombineGlobally(MergeFn(merge_sizes))
         | "Number" >> beam.Map(_number_clusters, planned)
     )
@@ -47,36 +54,54 @@ def label_in_rounds(
         | "StoreLabels" >> beam.Map(_store_numbered, planned, beam.pvalue.AsSingleton(numbers))
         | "AllStored" >> beam.combiners.Count.Globally()
     )
-    return numbers | "Decided" >> beam.Map(_fields, beam.pvalue.AsSingleton(stored))
+    return plan | "Decided" >> beam.Map(_fields, beam.pvalue.AsSingleton(numbers), beam.pvalue.AsSingleton(stored))
 
 
-def _start_centers(plan: ClusterPlan, n_sampled: int, algorithm: CentroidAlgorithm) -> np.ndarray:
-    return algorithm.start_centers(read_sample(plan).vectors, plan.settings)
+def _centers_path(plan: ClusterPlan, number: int) -> str:
+    return f"{plan.work}/round-{number}.npz"
 
 
-def _sum_nearest(number: int, plan: ClusterPlan, centers: np.ndarray) -> ClusterSums:
+def _read_centers(plan: ClusterPlan, number: int) -> np.ndarray:
+    """The centres (k, dim) before a round."""
+    return need_arrays(_centers_path(plan, number))["centers"]
+
+
+def _start_centers(plan: ClusterPlan, n_sampled: int, algorithm: CentroidAlgorithm) -> int:
+    """Stores the first centres; returns their number, as the rounds do."""
+    centers = algorithm.start_centers(read_sample(plan).vectors, plan.settings)
+    store_arrays(_centers_path(plan, 0), {"centers": centers})
+    return len(centers)
+
+
+def _sum_nearest(
+    number: int, plan: ClusterPlan, n_centers: int, round_number: int
+) -> Iterator[tuple[int, ClusterSums]]:
     """The sums of the vectors of a block that are nearest to each centre."""
     vectors, has_direction = read_vectors(plan.corpus, plan.corpus.blocks[number])
     vectors = vectors[has_direction]
-    return ClusterSums.of(vectors, assign(vectors, centers)[0], len(centers))
+    labels = assign(vectors, _read_centers(plan, round_number))[0]
+    return ClusterSums.of(vectors, labels, n_centers).by_range()
 
 
-def _move_centers(sums: ClusterSums | None, centers: np.ndarray) -> np.ndarray:
-    return centers if sums is None else move_centers(centers, sums.to_float())
+def _move_centers(plan: ClusterPlan, n_centers: int, n_summed: int, round_number: int) -> int:
+    sums = read_sums(plan, str(round_number), n_centers)
+    moved = move_centers(_read_centers(plan, round_number), sums.to_float())
+    store_arrays(_centers_path(plan, round_number + 1), {"centers": moved})
+    return n_centers
 
 
 def _nearest_path(plan: ClusterPlan, number: int) -> str:
     return f"{plan.work}/nearest-{number:06d}.npz"
 
 
-def _store_nearest(number: int, plan: ClusterPlan, centers: np.ndarray) -> ClusterSizes:
+def _store_nearest(number: int, plan: ClusterPlan, n_centers: int, round_number: int) -> ClusterSizes:
     """Stores the nearest centre of each row of a block for `_store_numbered`."""
     block = plan.corpus.blocks[number]
     vectors, has_direction = read_vectors(plan.corpus, block)
-    nearest = np.where(has_direction, assign(vectors, centers)[0], NOISE)
+    nearest = np.where(has_direction, assign(vectors, _read_centers(plan, round_number))[0], NOISE)
     store_arrays(_nearest_path(plan, number), {"nearest": nearest})
     assigned, ordinals = nearest[has_direction], ordinals_of_block(plan.corpus, block)[has_direction]
-    return ClusterSizes.of(assigned, ordinals, len(centers))
+    return ClusterSizes.of(assigned, ordinals, n_centers)
 
 
 def _number_clusters(found: ClusterSizes | None, plan: ClusterPlan) -> np.ndarray:
@@ -90,5 +115,5 @@ def _store_numbered(number: int, plan: ClusterPlan, numbers: np.ndarray) -> int:
     return number
 
 
-def _fields(numbers: np.ndarray, n_stored: int) -> ClusteringFields:
+def _fields(plan: ClusterPlan, numbers: np.ndarray, n_stored: int) -> ClusteringFields:
     return ClusteringFields(k=len(numbers), clusters=int(numbers.max(initial=NOISE)) + 1)

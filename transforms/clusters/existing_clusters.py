@@ -11,6 +11,7 @@ from sbert_core.clusters.membership import strength_by_centers
 from sbert_core.clusters.names.cluster_names import ClusterTerms
 from sbert_core.clusters.noise import NOISE
 from sbert_core.errors import DataError
+from transforms.clusters.cluster_centers import read_existing_arrays, store_existing_arrays
 from transforms.clusters.cluster_plan import ClusterPlan, store_labels
 from transforms.dataset.corpus import Corpus, read_vectors
 from transforms.dataset.published import read_dataset, read_manifest
@@ -67,11 +68,27 @@ def read_existing(folder: str) -> ExistingClusters:
     )
 
 
-def assign_block(number: int, plan: ClusterPlan, existing: ExistingClusters) -> int:
+def store_existing(plan: ClusterPlan, folder: str) -> ClusteringFields:
+    """Stores the centres and radii of the clusters below `folder` for `assign_block`."""
+    existing = read_existing(folder)
+    store_existing_arrays(plan, existing.centers, existing.radii)
+    return existing.manifest_fields
+
+
+def read_existing_again(plan: ClusterPlan, folder: str) -> ExistingClusters:
+    """The same clusters, with their names; it is an error if others are there now."""
+    existing = read_existing(folder)
+    if not np.array_equal(existing.centers, read_existing_arrays(plan)["centers"]):
+        raise DataError(f"{folder} was replaced while it was used: run the same command again")
+    return existing
+
+
+def assign_block(number: int, plan: ClusterPlan, fields: ClusteringFields) -> int:
     """Stores the labels of a block: the nearest existing centre, noise if the row is outside its radius."""
+    existing = read_existing_arrays(plan)
     vectors, has_direction = read_vectors(plan.corpus, plan.corpus.blocks[number])
-    nearest, cosines = assign(vectors, existing.centers)
-    labels = np.where(has_direction & (cosines >= existing.radii[nearest]), nearest, NOISE)
-    strengths = strength_by_centers(vectors @ existing.centers.T, labels)
+    nearest, cosines = assign(vectors, existing["centers"])
+    labels = np.where(has_direction & (cosines >= existing["radii"][nearest]), nearest, NOISE)
+    strengths = strength_by_centers(vectors @ existing["centers"].T, labels)
     store_labels(plan, number, Clustering(labels, strengths))
     return number

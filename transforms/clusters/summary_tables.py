@@ -106,7 +106,7 @@ def _read_texts(corpus: Corpus, exemplars: Sequence[np.ndarray]) -> dict[int, st
 def _radius(cluster: int, size: int, tally: Tally | None, existing: ExistingClusters | None) -> float | None:
     if existing:
         return float(existing.radii[cluster])
-    return tally.radius(cluster, size) if tally and size else None
+    return float(tally.radii[cluster]) if tally and size else None
 
 
 def _id_lists(ids: pa.Array, exemplars: Sequence[np.ndarray]) -> pa.ListArray:

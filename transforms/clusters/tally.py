@@ -1,22 +1,22 @@
 """What blocks contribute to the description of clusters, merged in any order.
 
-A tally has the same size for one block as for all blocks: for each cluster the sum of its cosines, the rows nearest to
-its centre and the cosines of the farthest; of all rows a sample. Terms are merged separately: see `term_buckets`.
+The tally of a range of clusters has the same size for one block as for all blocks: for each cluster the sum of its
+cosines and the rows nearest to its centre. The cosines of the farthest rows, a hundredth of all, come together in one
+worker per range. Terms are merged separately: see `term_buckets`.
 """
 
 import dataclasses
-from collections import Counter
-from collections.abc import Iterable
+import itertools
+from collections.abc import Iterable, Iterator, Mapping
 
 import numpy as np
 
 from sbert_core.clusters.noise import NOISE
-from sbert_core.data.manifest import Part
-from sbert_core.sampling import is_sampled
 from transforms.clusters.cluster_centers import FIXED_POINT_SCALE, OUTSIDE_SHARE, Centers
 
 EXEMPLAR_CANDIDATES = 30  # rows nearest to each centre
-QUALITY_ROWS = 3000  # rows that the quality is measured on
+RANGE_CLUSTERS = 1024  # clusters whose tallies travel together: half a MB
+_HELD_COSINES = 2**20  # that are held before those that cannot be among the lowest are dropped
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -33,11 +33,6 @@ class LabeledRows:
 
     def __getitem__(self, rows: np.ndarray) -> "LabeledRows":
         return LabeledRows(self.labels[rows], self.ordinals[rows], self.cosines[rows], self.vectors[rows])
-
-    def farthest(self, counts: np.ndarray) -> "LabeledRows":
-        """The rows farthest from the centre of each cluster, `counts` (k,) of each."""
-        order = np.lexsort((self.ordinals, self.cosines, self.labels))
-        return self[_first_of_each(self.labels, order, counts)]
 
     def without_vectors(self) -> "LabeledRows":
         """The same rows with vectors of no dimension, which are small to hand over."""
@@ -70,56 +65,107 @@ def join_rows(parts: Iterable[LabeledRows]) -> LabeledRows:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Tally:
-    """What one or more blocks contribute to the description of the clusters."""
+class RangeTally:
+    """What one or more blocks contribute to the description of a range of clusters."""
 
-    n_farthest: np.ndarray  # (k,), of Centers
-    parts: list[Part]  # of the assignments
-    n_noise: int
-    cosine_sums: np.ndarray  # (k,) int64, fixed-point sums of the cosines to the own centre
+    cosine_sums: np.ndarray  # (clusters of the range,) int64, fixed-point sums of the cosines to the own centre
     nearest: LabeledRows  # without vectors: these are read when the rows of all blocks are known
-    farthest: LabeledRows  # without vectors
-    sample: LabeledRows
-    label_counts: Counter[tuple[str, int]]  # rows of each true label and cluster
+
+
+FarCosines = tuple[np.ndarray, np.ndarray]
+"""Labels (n,) and cosines (n,) of rows that are far from their centres."""
+
+
+def tally_ranges(rows: LabeledRows, n_clusters: int) -> Iterator[tuple[int, RangeTally]]:
+    """The tallies of the ranges of clusters that some rows of a block are in, each by the first cluster."""
+    inside = rows.without_vectors()[np.flatnonzero(rows.labels != NOISE)]
+    cosine_sums = np.zeros(n_clusters, np.int64)
+    np.add.at(cosine_sums, inside.labels, np.rint(inside.cosines * FIXED_POINT_SCALE).astype(np.int64))
+    nearest = inside.nearest(EXEMPLAR_CANDIDATES)
+    for first, which in _by_range(nearest.labels):
+        yield first, RangeTally(cosine_sums[first : first + RANGE_CLUSTERS], nearest[which])
+
+
+def far_cosines(rows: LabeledRows, centers: Centers) -> Iterator[tuple[int, FarCosines]]:
+    """What a block contributes to the radii of clusters, by range: of each cluster the lowest cosines."""
+    is_inside = rows.labels != NOISE
+    labels, cosines = _lowest(rows.labels[is_inside], rows.cosines[is_inside], centers.n_farthest)
+    for first, which in _by_range(labels):
+        yield first, (labels[which].astype(np.uint32), cosines[which])
+
+
+def _by_range(labels: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
+    """The ranges of clusters that labels (n,) are in, by the first cluster, and which (m,) of the labels each has."""
+    ranges = labels // RANGE_CLUSTERS
+    for number in np.unique(ranges).tolist():
+        yield number * RANGE_CLUSTERS, np.flatnonzero(ranges == number)
+
+
+def _lowest(labels: np.ndarray, cosines: np.ndarray, counts: np.ndarray) -> FarCosines:
+    """The lowest cosines of each cluster, `counts` (k,) of each, ordered by cluster and cosine."""
+    order = np.lexsort((cosines, labels))
+    chosen = _first_of_each(labels, order, counts)
+    return labels[chosen], cosines[chosen]
+
+
+def radii_of(first: int, parts: Iterable[FarCosines], centers: Centers) -> np.ndarray:
+    """The radii (clusters of a range,), from what all blocks contribute; NaN for a cluster without rows.
+
+    A radius is the cosine to the centre that all but `OUTSIDE_SHARE` of the rows have.
+    """
+    held: list[FarCosines] = [(np.empty(0, np.uint32), np.empty(0, np.float32))]
+    n_held = n_needed = 0
+    for labels, cosines in parts:
+        held.append((labels, cosines))
+        n_held += len(labels)
+        if n_held > 2 * n_needed + _HELD_COSINES:  # keeps memory within a multiple of what is needed
+            held = [_lowest(*_join(held), centers.n_farthest)]
+            n_held = n_needed = len(held[0][0])
+    labels, cosines = _lowest(*_join(held), centers.n_farthest)
+    sizes = centers.sizes[first : first + RANGE_CLUSTERS]
+    bounds = np.searchsorted(labels, np.arange(first, first + len(sizes) + 1))
+    radii = np.full(len(sizes), np.nan)
+    for place, (start, end) in enumerate(itertools.pairwise(bounds.tolist())):
+        if end > start:
+            radii[place] = np.interp(OUTSIDE_SHARE * (sizes[place] - 1), np.arange(end - start), cosines[start:end])
+    return radii
+
+
+def _join(parts: Iterable[FarCosines]) -> FarCosines:
+    labels, cosines = zip(*parts, strict=True)
+    return np.concatenate(labels), np.concatenate(cosines)
+
+
+def merge_tallies(first: RangeTally, second: RangeTally) -> RangeTally:
+    """The tally of the blocks of two tallies of one range."""
+    nearest = join_rows([first.nearest, second.nearest]).nearest(EXEMPLAR_CANDIDATES)
+    return RangeTally(first.cosine_sums + second.cosine_sums, nearest)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Tally:
+    """What the rows of a corpus contribute to the description of all k clusters."""
+
+    n_noise: int
+    cosine_sums: np.ndarray  # (k,)
+    nearest: LabeledRows  # without vectors
+    radii: np.ndarray  # (k,)
+
+    @classmethod
+    def of(cls, n_noise: int, n_clusters: int, ranges: Mapping[int, tuple[RangeTally, np.ndarray]]) -> "Tally":
+        """The tally of all ranges, from the tally and the radii of each; a range without rows may be missing."""
+        cosine_sums, radii = np.zeros(n_clusters, np.int64), np.full(n_clusters, np.nan)
+        for first, (tally, own_radii) in ranges.items():
+            cosine_sums[first : first + len(own_radii)] = tally.cosine_sums
+            radii[first : first + len(own_radii)] = own_radii
+        nearest = [tally.nearest for _, (tally, _) in sorted(ranges.items())]
+        return cls(n_noise, cosine_sums, join_rows([_no_rows(), *nearest]), radii)
 
     def cohesion(self, cluster: int, size: int) -> float:
         """The mean cosine to the centre, for a cluster of `size` rows."""
         return float(self.cosine_sums[cluster] / FIXED_POINT_SCALE / size)
 
-    def radius(self, cluster: int, size: int) -> float:
-        """The cosine to the centre that all but `OUTSIDE_SHARE` of the rows have, for a cluster of `size` rows."""
-        lowest = self.farthest.of_cluster(cluster).cosines
-        return float(np.interp(OUTSIDE_SHARE * (size - 1), np.arange(len(lowest)), lowest))
 
-
-def tally_block(
-    part: Part, rows: LabeledRows, true_labels: list[str | None], centers: Centers, corpus_rows: int
-) -> Tally:
-    """The tally of a block, from all of its rows and their true labels, which may be none."""
-    inside = rows.without_vectors()[np.flatnonzero(rows.labels != NOISE)]
-    cosine_sums = np.zeros(len(centers), np.int64)
-    np.add.at(cosine_sums, inside.labels, np.rint(inside.cosines * FIXED_POINT_SCALE).astype(np.int64))
-    return Tally(
-        n_farthest=centers.n_farthest,
-        parts=[part],
-        n_noise=len(rows) - len(inside),
-        cosine_sums=cosine_sums,
-        nearest=inside.nearest(EXEMPLAR_CANDIDATES),
-        farthest=inside.farthest(centers.n_farthest),
-        sample=rows[np.flatnonzero(is_sampled(rows.ordinals, corpus_rows, QUALITY_ROWS))],
-        label_counts=Counter(zip(map(str, true_labels), rows.labels.tolist(), strict=False)),
-    )
-
-
-def merge_tallies(first: Tally, second: Tally) -> Tally:
-    """The tally of the blocks of two tallies."""
-    return Tally(
-        n_farthest=first.n_farthest,
-        parts=first.parts + second.parts,
-        n_noise=first.n_noise + second.n_noise,
-        cosine_sums=first.cosine_sums + second.cosine_sums,
-        nearest=join_rows([first.nearest, second.nearest]).nearest(EXEMPLAR_CANDIDATES),
-        farthest=join_rows([first.farthest, second.farthest]).farthest(first.n_farthest),
-        sample=join_rows([first.sample, second.sample]),
-        label_counts=first.label_counts + second.label_counts,
-    )
+def _no_rows() -> LabeledRows:
+    labels, ordinals, cosines = np.empty(0, np.int64), np.empty(0, np.uint32), np.empty(0, np.float32)
+    return LabeledRows(labels, ordinals, cosines, np.empty((0, 0), np.float32))

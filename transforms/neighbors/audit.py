@@ -9,7 +9,6 @@ import numpy as np
 from sbert_core.neighbors.candidates import EMPTY, ordinals_of, scores_of
 from sbert_core.neighbors.recall import recall_interval
 from sbert_core.sampling import is_sampled
-from transforms.dataset.ordinals import ordinals_of_block
 from transforms.neighbors.mining_plan import BlockNeighbors, MiningPlan
 from transforms.neighbors.row_candidates import RowCandidates
 from transforms.neighbors.search_sample import SampleNeighbors, SearchSample
@@ -62,9 +61,8 @@ class AuditNeighbors(beam.PTransform):
 
 def _found_of_sample(found: BlockNeighbors, plan: MiningPlan, sample_size: int) -> RowCandidates:
     """The candidates found for the sampled rows of a block, by ordinal."""
-    corpus = plan.corpora[0]
-    ordinals = ordinals_of_block(corpus, corpus.blocks[found.block])
-    chosen = is_sampled(ordinals, corpus.rows, sample_size, SAMPLE_SEED)
+    ordinals = plan.ordinals_of(found)
+    chosen = is_sampled(ordinals, plan.corpora[0].rows, sample_size, SAMPLE_SEED)
     return RowCandidates(ordinals[chosen], found.candidates[chosen])
 
 

@@ -1,13 +1,14 @@
 """Groups of near-identical rows, derived from the neighbours of each row."""
 
 import dataclasses
+from collections.abc import Iterable, Iterator, Sequence
 
 import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sbert_core.data.manifest import Manifest
+from sbert_core.data.manifest import Manifest, digest_of
 from sbert_core.data.schema import duplicates_schema
 from sbert_core.errors import DataError
 from sbert_core.neighbors.candidates import EMPTY, scores_of
@@ -26,6 +27,7 @@ from transforms.dataset.ordinals import ids_of, ordinals_of_block, take_rows
 from transforms.dataset.published import Draft
 from transforms.neighbors.audit import RecallAudit
 from transforms.neighbors.mining_plan import BlockNeighbors, MinedHint, MiningPlan
+from transforms.neighbors.pair_buckets import bucket_path, by_bucket, read_pairs, store_pairs
 from transforms.neighbors.write_neighbors import draft_mined, write_in_parts
 
 KEEP_RULES = ("first", "longest", "newest")
@@ -80,35 +82,66 @@ class GroupDuplicates(beam.PTransform):
         self.rule = DuplicateRule(
             min_score=self.min_score, keep=self.keep, newest_column=self.newest_column, chains=self.chains
         )
+        # Several of these transforms may use the files of one plan.
+        self._files = f"near_{digest_of(self.folder, self.min_score)[:8]}"
 
     def expand(self, mined: MinedHint) -> beam.PCollection[Draft]:
         """Finds near pairs on many workers; one worker groups them, as few rows have a duplicate."""
         plan, audit = beam.pvalue.AsSingleton(mined.plan), beam.pvalue.AsSingleton(mined.audit)
         return (
             mined.neighbors
-            | "NearPairs" >> beam.Map(near_pairs, plan, min_score=self.min_score)
-            | "AllPairs" >> beam.combiners.ToList()
+            | "NearPairs" >> beam.FlatMap(near_pairs, plan, min_score=self.min_score)
+            | "GroupByBucket" >> beam.GroupByKey()
+            | "StorePairs" >> beam.Map(_store_bucket, plan, files=self._files)
+            | "AllBuckets" >> beam.combiners.ToList()
             | "Write"
-            >> beam.Map(_write_duplicates, plan, audit, rule=self.rule, folder=self.folder, manifest=self.manifest)
+            >> beam.Map(
+                _write_duplicates,
+                plan,
+                audit,
+                rule=self.rule,
+                files=self._files,
+                folder=self.folder,
+                manifest=self.manifest,
+            )
         )
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class NearPairs:
-    """The near pairs of a block, and its rows (n,), by ordinal, that may have more near neighbours than were found."""
+    """Near pairs, and rows (n,), by ordinal, that may have more near neighbours than were found."""
 
     pairs: Pairs
     saturated: np.ndarray
 
 
-def near_pairs(found: BlockNeighbors, plan: MiningPlan, min_score: float) -> NearPairs:
-    """The pairs of a block with a cosine of at least `min_score`."""
-    corpus = plan.corpora[0]
-    ordinals = ordinals_of_block(corpus, corpus.blocks[found.block])
+def near_pairs(found: BlockNeighbors, plan: MiningPlan, min_score: float) -> Iterator[tuple[int, NearPairs]]:
+    """The pairs with a cosine of at least `min_score` of the rows whose neighbours were found, by bucket."""
+    ordinals = plan.ordinals_of(found)
     pairs = pairs_of(found.candidates, ordinals)
+    pairs = pairs[pairs.scores >= min_score]
     last = found.candidates[:, -1]
-    is_saturated = (last != EMPTY) & (scores_of(last) >= min_score) & (plan.k < corpus.rows - 1)
-    return NearPairs(pairs[pairs.scores >= min_score], ordinals[is_saturated])
+    is_saturated = (last != EMPTY) & (scores_of(last) >= min_score) & (plan.k < plan.corpora[0].rows - 1)
+    for bucket, which in by_bucket(pairs.first, plan):
+        yield bucket, NearPairs(pairs[which], ordinals[:0])
+    for bucket, which in by_bucket(ordinals[is_saturated], plan):
+        yield bucket, NearPairs(pairs[:0], ordinals[is_saturated][which])
+
+
+def _store_bucket(item: tuple[int, Iterable[NearPairs]], plan: MiningPlan, *, files: str) -> int:
+    """Stores what was found for a bucket; returns its number."""
+    bucket, found = item
+    parts = list(found)
+    saturated = np.concatenate([part.saturated for part in parts])
+    store_pairs(bucket_path(plan, files, bucket), join_pairs([part.pairs for part in parts]), saturated=saturated)
+    return bucket
+
+
+def _read_buckets(plan: MiningPlan, files: str, buckets: Sequence[int]) -> NearPairs:
+    """What was found for all rows."""
+    stored = [read_pairs(bucket_path(plan, files, bucket)) for bucket in sorted(buckets)]
+    saturated = [np.empty(0, np.uint32), *(others["saturated"] for _, others in stored)]
+    return NearPairs(join_pairs([pairs for pairs, _ in stored]), np.concatenate(saturated))
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -121,21 +154,22 @@ class _Grouping:
 
 
 def _write_duplicates(
-    found: list[NearPairs],
+    buckets: list[int],
     plan: MiningPlan,
     audit: RecallAudit | str,
     *,
     rule: DuplicateRule,
+    files: str,
     folder: str,
     manifest: Manifest,
 ) -> Draft:
-    """Groups the near pairs of all blocks and writes the groups."""
-    corpus = plan.corpora[0]
-    ordinals, pairs = index_pairs(join_pairs([part.pairs for part in found]))
+    """Groups the near pairs of all buckets and writes the groups."""
+    corpus, found = plan.corpora[0], _read_buckets(plan, files, buckets)
+    ordinals, pairs = index_pairs(found.pairs)
     table = take_rows(corpus, ordinals, [corpus.text_column, *rule.columns])
     texts = table[corpus.text_column].cast(pa.string()).combine_chunks()
     grouping = _group(corpus, ordinals, pairs, keep_order(_keep_values(rule, table, texts)), rule.chains)
-    saturated = np.isin(ordinals, np.concatenate([np.empty(0, np.uint32), *(part.saturated for part in found)]))
+    saturated = np.isin(ordinals, found.saturated)
     result = _duplicates_table(corpus, ordinals, grouping, texts)
     parts = write_in_parts(result, folder, manifest, plan)
     complete = dataclasses.replace(

@@ -38,12 +38,14 @@ from transforms.neighbors.mining_plan import (
     MiningPlan,
     check_row_count,
     check_same_model,
+    divide_rows,
 )
 from transforms.neighbors.tile_tasks import TileTask, plan_tile_tasks
 
 MAX_HELD_BYTES = 512 * 2**20  # of candidates that a worker merges before it emits them
 SCORES = "exact"  # how scores in work files were computed: those of another kind are not reused
 
+RowsKey = tuple[int, int, int]  # side and number of a block, and the first row in it; see divide_rows
 SentCandidates = tuple[np.ndarray, np.ndarray]  # see drop_empty
 
 
@@ -51,7 +53,7 @@ SentCandidates = tuple[np.ndarray, np.ndarray]  # see drop_empty
 class FindNeighbors(beam.PTransform):
     """Finds the `k` nearest other rows of each row by cosine; with `other`, the nearest rows in that corpus.
 
-    Input is a pipeline, output is `MinedNeighbors` with one `BlockNeighbors` per block; with `both_sides` also for the
+    Input is a pipeline, output is `MinedNeighbors` with `BlockNeighbors` of all blocks; with `both_sides` also of the
     blocks of `other`. `pairing` "within" or "across" compares only rows with the same value, or with different values,
     of `group_column`. A row is never its own neighbour, but a copy of it is. Equal scores are ordered by id, so the
     result does not depend on blocks and workers. `work` is a folder for files that workers share.
@@ -97,7 +99,7 @@ class FindNeighbors(beam.PTransform):
             | "Compare" >> beam.ParDo(_CompareTilesFn(self.workers, self.max_held_bytes), side_plan)
             # Not a combine: its accumulators would hold the candidates of all blocks in each worker once more.
             | "GroupByBlock" >> beam.GroupByKey()
-            | "Merge" >> beam.Map(_merge_block, side_plan)
+            | "Merge" >> beam.Map(_merge_rows, side_plan)
         )
         return MinedNeighbors(plan, neighbors, plan | "Audit" >> beam.Map(_exact_audit))
 
@@ -128,13 +130,13 @@ def _plan_on_worker(_: str, find: FindNeighbors) -> MiningPlan:
     return find.make_plan()
 
 
-def _merge_block(found: tuple[BlockKey, Iterable[SentCandidates]], plan: MiningPlan) -> BlockNeighbors:
-    """All candidates that were found for a block, in whatever tasks."""
-    key, parts = found
+def _merge_rows(found: tuple[RowsKey, Iterable[SentCandidates]], plan: MiningPlan) -> BlockNeighbors:
+    """All candidates that were found for some rows of a block, in whatever tasks."""
+    (side, block, first), parts = found
     merged: dict[BlockKey, np.ndarray] = {}
     for part in parts:
-        _merge_into(merged, key, restore_empty(*part, plan.k))
-    return BlockNeighbors(*key, merged[key])
+        _merge_into(merged, (side, block), restore_empty(*part, plan.k))
+    return BlockNeighbors(side, block, merged[side, block], first)
 
 
 def _exact_audit(plan: MiningPlan) -> str:
@@ -144,8 +146,8 @@ def _exact_audit(plan: MiningPlan) -> str:
 class _CompareTilesFn(beam.DoFn):
     """Compares the two runs of blocks of a task, or loads what an earlier run of the job found for it.
 
-    Output is the candidates of one block by its key. Those of several tasks are merged before they are emitted, which
-    saves most of the shuffle if a worker gets several tasks in one bundle.
+    Output is the candidates of rows of a block by their key. Those of several tasks are merged before they are emitted,
+    which saves most of the shuffle if a worker gets several tasks in one bundle.
     """
 
     def __init__(self, workers: int, max_held_bytes: int) -> None:
@@ -165,7 +167,7 @@ class _CompareTilesFn(beam.DoFn):
     def start_bundle(self) -> None:
         self._held: dict[BlockKey, np.ndarray] = {}
 
-    def process(self, task: TileTask, plan: MiningPlan) -> Iterator[tuple[BlockKey, SentCandidates]]:
+    def process(self, task: TileTask, plan: MiningPlan) -> Iterator[tuple[RowsKey, SentCandidates]]:
         path = f"{plan.work}/{task.file_name}"
         keys = task.wanted_blocks(plan)
         found = _load_candidates(path, keys, plan.k)
@@ -189,9 +191,10 @@ class _CompareTilesFn(beam.DoFn):
         for item in self._emit():
             yield WindowedValue(item, MIN_TIMESTAMP, [GlobalWindow()])
 
-    def _emit(self) -> Iterator[tuple[BlockKey, SentCandidates]]:
+    def _emit(self) -> Iterator[tuple[RowsKey, SentCandidates]]:
         for key, candidates in self._held.items():
-            yield key, drop_empty(candidates)
+            for rows in divide_rows(*candidates.shape):
+                yield (*key, rows.start), drop_empty(candidates[rows])
         self._held = {}
 
 

@@ -1,6 +1,7 @@
 """What is compared with what, and the results that travel between the steps of mining."""
 
 import dataclasses
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import apache_beam as beam
@@ -9,7 +10,9 @@ import numpy as np
 from sbert_core.errors import DataError
 from sbert_core.neighbors.candidates import MAX_ORDINAL
 from transforms.dataset.corpus import BlockRef, Corpus
+from transforms.dataset.ordinals import ordinals_of_block
 
+MAX_ELEMENT_SLOTS = 2**18  # rows * k of candidates in one element: 2 MiB, and 3 MiB as pairs of rows
 PAIRINGS = ("all", "within", "across")
 
 BlockKey = tuple[int, int]  # side (0: the first corpus, 1: the second) and number of a block
@@ -47,6 +50,15 @@ class MiningPlan:
         side, number = key
         return self.corpora[side].blocks[number]
 
+    def first_row(self, found: "BlockNeighbors") -> int:
+        """The number in its corpus of the first row whose neighbours were found."""
+        return self.block((found.side, found.block)).first_row + found.first
+
+    def ordinals_of(self, found: "BlockNeighbors") -> np.ndarray:
+        """The ordinals (n,) of the rows whose neighbours were found."""
+        block = self.block((found.side, found.block))
+        return ordinals_of_block(self.corpora[found.side], block)[found.first : found.first + len(found.candidates)]
+
     def with_corpora(self, corpora: tuple[Corpus, ...]) -> "MiningPlan":
         """The plan with the same corpora, whose rows have ordinals now."""
         return dataclasses.replace(self, corpora=corpora)
@@ -54,7 +66,7 @@ class MiningPlan:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class BlockNeighbors:
-    """The nearest neighbours of the rows of one block, as candidates (rows, k), best first.
+    """The nearest neighbours of consecutive rows of one block, as candidates (rows, k), best first.
 
     Ordinals of candidates are those of the other corpus if there are two.
     """
@@ -62,13 +74,20 @@ class BlockNeighbors:
     side: int  # 0 or 1: the corpus of the block
     block: int
     candidates: np.ndarray
+    first: int = 0  # of the rows, in the block
+
+
+def divide_rows(n_rows: int, k: int) -> Iterator[slice]:
+    """The rows of a block in runs of which the candidates fit into one element."""
+    length = max(MAX_ELEMENT_SLOTS // k, 1)
+    return (slice(first, min(first + length, n_rows)) for first in range(0, n_rows, length))
 
 
 class MinedNeighbors(NamedTuple):
     """What FindNeighbors and FindRoutedNeighbors return, and what the transforms that follow take."""
 
     plan: beam.PCollection[MiningPlan]  # one
-    neighbors: beam.PCollection[BlockNeighbors]  # one per block
+    neighbors: beam.PCollection[BlockNeighbors]  # of all rows of all blocks
     audit: beam.PCollection[Any]  # one value for the manifests: "exact", or the RecallAudit of routed mining
 
 

@@ -8,18 +8,18 @@ import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 
-from sbert_core.data.manifest import Manifest, Part
+from sbert_core.data.manifest import Manifest, Part, digest_of
 from sbert_core.data.schema import pairs_schema
 from sbert_core.neighbors.pair_policy import PairPolicy, ScoredPairs
 from sbert_core.neighbors.pairs import Pairs, mean_scores
-from transforms.dataset.ordinals import ids_of, ordinals_of_block
+from transforms.dataset.ordinals import ids_of
 from transforms.dataset.published import Draft
 from transforms.neighbors.mining_plan import BlockNeighbors, MinedHint, MiningPlan
+from transforms.neighbors.pair_buckets import bucket_path, by_bucket, read_all_pairs, store_pairs
 from transforms.neighbors.pair_texts import PairTexts
 from transforms.neighbors.score_pairs import Chunk, ChunkScores, ScorePairs, join_scores, make_chunks
 from transforms.neighbors.write_neighbors import draft_mined, write_in_parts
 
-BUCKETS = 64  # of pairs that are merged by one worker
 PAIRS_PER_GROUP = 128  # that a cross-encoder scores in one call
 
 
@@ -55,6 +55,8 @@ class MineParaphrases(beam.PTransform):
             margin=self.margin,
             max_lexical_overlap=self.max_lexical_overlap,
         )
+        # Several of these transforms may use the files of one plan.
+        self._files = f"pairs_{digest_of(self.folder, dataclasses.asdict(self.policy))[:8]}"
 
     def expand(self, mined: MinedHint) -> beam.PCollection[Draft]:
         """Merges pairs in buckets, and scores their texts, on many workers; one worker orders and writes them."""
@@ -63,66 +65,62 @@ class MineParaphrases(beam.PTransform):
             mined.neighbors
             | "PartitionPairs" >> beam.FlatMap(partition_pairs, plan, self.policy)
             | "GroupByBucket" >> beam.GroupByKey()
-            | "MergePairs" >> beam.Map(_merge_bucket, self.policy)
+            | "MergePairs" >> beam.Map(_merge_bucket, plan, policy=self.policy, files=self._files)
         )
         means: Any = []
         if self.margin:
             means = beam.pvalue.AsList(mined.neighbors | "MeanScores" >> beam.Map(_mean_scores))
-        pairs = merged | "AllPairs" >> beam.combiners.ToList()
+        buckets = merged | "AllBuckets" >> beam.combiners.ToList()
+        select = {"policy": self.policy, "files": self._files}
         scores: Any = None
         if self.cross_encoder:
             scored = (
-                pairs
-                | "TextsOfPairs" >> beam.FlatMap(_chunks_of_texts, plan, means, policy=self.policy)
+                buckets
+                | "TextsOfPairs" >> beam.FlatMap(_chunks_of_texts, plan, means, **select)
                 | "ScorePairs" >> ScorePairs(cross_encoder=self.cross_encoder, workers=self.workers)
             )
             scores = beam.pvalue.AsList(scored | "Scores" >> beam.Values())
         return (
-            pairs
+            buckets
             | "Write"
-            >> beam.Map(
-                _write_pairs, plan, means, scores, policy=self.policy, folder=self.folder, manifest=self.manifest
-            )
+            >> beam.Map(_write_pairs, plan, means, scores, **select, folder=self.folder, manifest=self.manifest)
             | "Draft" >> beam.Map(draft_mined, plan, audit, folder=self.folder, manifest=self.manifest)
         )
 
 
 def partition_pairs(found: BlockNeighbors, plan: MiningPlan, policy: PairPolicy) -> Iterator[tuple[int, Pairs]]:
     """The pairs of a block, by bucket. A pair has the same bucket whichever of its rows found it."""
-    corpus = plan.corpora[found.side]
     side = ("first", "second")[found.side] if len(plan.corpora) == 2 else "either"
-    ordinals = ordinals_of_block(corpus, corpus.blocks[found.block])
-    pairs = policy.pairs_of_rows(found.candidates, ordinals, side)
-    buckets = pairs.first.astype(np.int64) * BUCKETS // max(plan.corpora[0].rows, 1)
-    for bucket in np.unique(buckets).tolist():
-        yield bucket, pairs[buckets == bucket]
+    pairs = policy.pairs_of_rows(found.candidates, plan.ordinals_of(found), side)
+    for bucket, which in by_bucket(pairs.first, plan):
+        yield bucket, pairs[which]
 
 
-def _merge_bucket(bucket: tuple[int, Iterable[Pairs]], policy: PairPolicy) -> Pairs:
-    _, parts = bucket
-    return policy.merge(list(parts))
+def _merge_bucket(item: tuple[int, Iterable[Pairs]], plan: MiningPlan, *, policy: PairPolicy, files: str) -> int:
+    """Stores each pair of a bucket once; returns its number."""
+    bucket, parts = item
+    store_pairs(bucket_path(plan, files, bucket), policy.merge(list(parts)))
+    return bucket
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class BlockMeans:
-    """The mean score (rows,) of the neighbours of each row of a block."""
+    """The mean score (rows,) of the neighbours of each row that neighbours were found for."""
 
-    side: int
-    block: int
+    found: BlockNeighbors  # without candidates
     means: np.ndarray
 
 
 def _mean_scores(found: BlockNeighbors) -> BlockMeans:
-    return BlockMeans(found.side, found.block, mean_scores(found.candidates))
+    return BlockMeans(dataclasses.replace(found, candidates=found.candidates[:, :0]), mean_scores(found.candidates))
 
 
 def _means_by_ordinal(plan: MiningPlan, side: int, parts: list[BlockMeans]) -> np.ndarray:
     """The means (rows of the corpus,) of all blocks of one side."""
-    corpus = plan.corpora[side]
-    result = np.zeros(corpus.rows, np.float32)
+    result = np.zeros(plan.corpora[side].rows, np.float32)
     for part in parts:
-        if part.side == side:
-            result[ordinals_of_block(corpus, corpus.blocks[part.block])] = part.means
+        if part.found.side == side:
+            result[plan.ordinals_of(part.found)] = part.means
     return result
 
 
@@ -144,10 +142,12 @@ class _SelectedPairs:
         return selected[np.argsort(-scores, kind="stable")]
 
 
-def _select_pairs(parts: list[Pairs], plan: MiningPlan, means: list[BlockMeans], policy: PairPolicy) -> _SelectedPairs:
-    """Orders and selects the pairs of all buckets; the order of `parts` has no effect."""
+def _select_pairs(
+    buckets: list[int], plan: MiningPlan, means: list[BlockMeans], policy: PairPolicy, files: str
+) -> _SelectedPairs:
+    """Orders and selects the pairs of all buckets."""
     by_side = [_means_by_ordinal(plan, side, means) for side in range(len(plan.corpora))] if policy.margin else [None]
-    scored = policy.score(parts, by_side[0], by_side[-1])
+    scored = policy.score(read_all_pairs(plan, files, buckets), by_side[0], by_side[-1])
     texts = PairTexts.read(plan, scored.pairs)
     overlaps = texts.overlaps()
     keep = policy.select(scored.pairs, plan.k, one_corpus=len(plan.corpora) == 1, overlaps=overlaps)
@@ -155,25 +155,26 @@ def _select_pairs(parts: list[Pairs], plan: MiningPlan, means: list[BlockMeans],
 
 
 def _chunks_of_texts(
-    parts: list[Pairs], plan: MiningPlan, means: list[BlockMeans], *, policy: PairPolicy
+    buckets: list[int], plan: MiningPlan, means: list[BlockMeans], *, policy: PairPolicy, files: str
 ) -> Iterator[Chunk]:
     """The texts of the selected pairs, in groups by their order. Reading them in each chunk would open all files."""
-    texts = _select_pairs(parts, plan, means, policy).texts.tuples()
+    texts = _select_pairs(buckets, plan, means, policy, files).texts.tuples()
     return make_chunks(0, [texts[start : start + PAIRS_PER_GROUP] for start in range(0, len(texts), PAIRS_PER_GROUP)])
 
 
 def _write_pairs(
-    parts: list[Pairs],
+    buckets: list[int],
     plan: MiningPlan,
     means: list[BlockMeans],
     scores: list[ChunkScores] | None,
     *,
     policy: PairPolicy,
+    files: str,
     folder: str,
     manifest: Manifest,
 ) -> list[Part]:
     """Orders, selects and writes the pairs of all buckets; `scores` are those of a cross-encoder."""
-    selected = _select_pairs(parts, plan, means, policy)
+    selected = _select_pairs(buckets, plan, means, policy, files)
     if scores is not None:
         selected = selected.with_scores(join_scores(scores))
     return write_in_parts(_pairs_table(plan, selected), folder, manifest, plan)

@@ -31,7 +31,7 @@ from transforms.neighbors.group_steps import (
     merge_group,
     refine_group,
 )
-from transforms.neighbors.mining_plan import BlockNeighbors, MinedHint, MinedNeighbors, MiningPlan
+from transforms.neighbors.mining_plan import BlockNeighbors, MinedHint, MinedNeighbors, MiningPlan, divide_rows
 from transforms.neighbors.route_rows import RouteRows, RoutingSettings
 from transforms.neighbors.routed_files import Run, gathered_runs, read_found_rows, routed_runs, write_found_rows
 from transforms.neighbors.row_candidates import join_candidates
@@ -178,4 +178,6 @@ def _read_found(
         candidates[part.rows - np.uint32(first_row)] = part.candidates
     for ref in refs:
         start = ref.first_row - first_row
-        yield BlockNeighbors(0, ref.number, candidates[start : start + ref.rows])
+        for rows in divide_rows(ref.rows, plan.k):
+            part = candidates[start + rows.start : start + rows.stop]
+            yield BlockNeighbors(0, ref.number, part, rows.start)

@@ -61,8 +61,7 @@ class SearchCorpus(beam.PTransform):
             ordinals=self.ordinals,
         )
         plan, audit = beam.pvalue.AsSingleton(mined.plan), beam.pvalue.AsSingleton(mined.audit)
-        blocks = mined.neighbors | "ByBlock" >> beam.Map(_by_block)
-        inputs = {"found": blocks}
+        inputs = {"found": mined.neighbors | "ByRow" >> beam.Map(_by_row, plan)}
         if self.cross_encoder:
             inputs["scores"] = (
                 mined.neighbors
@@ -71,20 +70,21 @@ class SearchCorpus(beam.PTransform):
             )
         return (
             inputs
-            | "GroupByBlock" >> beam.CoGroupByKey()
+            | "GroupByRow" >> beam.CoGroupByKey()
             | "WritePart" >> beam.Map(_write_hits, plan, folder=self.folder, manifest=self.manifest)
             | "AllParts" >> beam.combiners.ToList()
             | "Draft" >> beam.Map(draft_mined, plan, audit, folder=self.folder, manifest=self.manifest)
         )
 
 
-def _by_block(found: BlockNeighbors) -> tuple[int, BlockNeighbors]:
-    return found.block, found
+def _by_row(found: BlockNeighbors, plan: MiningPlan) -> tuple[int, BlockNeighbors]:
+    """Neighbours by the number of their first query: scores have the same key."""
+    return plan.first_row(found), found
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class _Queries:
-    """The queries of a block, ordered by their ordinals, with their candidates (n, k)."""
+    """Queries, ordered by their ordinals, with their candidates (n, k)."""
 
     ids: pa.Array
     texts: pa.ChunkedArray
@@ -93,26 +93,26 @@ class _Queries:
 
 def _queries_of(found: BlockNeighbors, plan: MiningPlan) -> _Queries:
     queries = plan.corpora[0]
-    ordinals = ordinals_of_block(queries, queries.blocks[found.block])
+    ordinals = plan.ordinals_of(found)
     order = np.argsort(ordinals)
     texts = take_rows(queries, ordinals[order], [queries.text_column])[queries.text_column]
     return _Queries(ids_of(queries, ordinals[order]), texts.cast(pa.string()), found.candidates[order])
 
 
 def _chunks_of_hits(found: BlockNeighbors, plan: MiningPlan) -> Iterator[Chunk]:
-    """The texts of what was found for a block of queries."""
+    """The texts of what was found for queries."""
     queries = _queries_of(found, plan)
-    return make_chunks(found.block, pairs_of_queries(queries.candidates, queries.texts, plan.corpora[1]))
+    return make_chunks(plan.first_row(found), pairs_of_queries(queries.candidates, queries.texts, plan.corpora[1]))
 
 
 def _write_hits(item: tuple[int, dict[str, Iterable[Any]]], plan: MiningPlan, folder: str, manifest: Manifest) -> Part:
-    """Writes what was found for a block of queries, ordered by the ids of queries."""
-    block, grouped = item
+    """Writes what was found for queries, ordered by their ids."""
+    first_row, grouped = item
     (found,) = grouped["found"]
     queries = _queries_of(found, plan)
     scores = join_scores(list(grouped["scores"])) if "scores" in grouped else None
     table = describe_hits(queries.candidates, queries.ids, queries.texts, plan.corpora[1], scores)
-    return write_rows(table, folder, mined_part_name(manifest, plan, plan.corpora[0].blocks[block].first_row))
+    return write_rows(table, folder, mined_part_name(manifest, plan, first_row))
 
 
 def _texts_of_hits(corpus: Corpus, ordinals: np.ndarray) -> pa.ChunkedArray:

@@ -11,7 +11,7 @@ from sbert_core.data.schema import neighbors_schema
 from sbert_core.errors import DataError
 from sbert_core.neighbors.candidates import EMPTY, ordinals_of, scores_of
 from transforms.dataset.corpus import corpus_states
-from transforms.dataset.ordinals import ids_of, ordinals_of_block
+from transforms.dataset.ordinals import ids_of
 from transforms.dataset.published import Draft
 from transforms.dataset.write_parts import write_rows
 from transforms.neighbors.audit import RecallAudit
@@ -54,7 +54,9 @@ def draft_mined(
 
 @dataclasses.dataclass(kw_only=True, eq=False)
 class WriteNeighbors(beam.PTransform):
-    """Writes the neighbours of the rows of the first corpus: id, neighbor_id, rank, score; one part per block.
+    """Writes the neighbours of the rows of the first corpus: id, neighbor_id, rank, score.
+
+    There is one part per block, or several if k is large: see `divide_rows`.
 
     Input is `MinedNeighbors`, output one `Draft` for PublishDatasets.
     """
@@ -72,7 +74,7 @@ class WriteNeighbors(beam.PTransform):
         return (
             mined.neighbors
             | "FirstCorpus" >> beam.Filter(_is_of_first_corpus)
-            | "WritePart" >> beam.Map(_write_block, plan, folder=self.folder, manifest=self.manifest)
+            | "WritePart" >> beam.Map(_write_rows, plan, folder=self.folder, manifest=self.manifest)
             | "AllParts" >> beam.combiners.ToList()
             | "Draft" >> beam.Map(draft_mined, plan, audit, folder=self.folder, manifest=self.manifest)
         )
@@ -82,12 +84,11 @@ def _is_of_first_corpus(found: BlockNeighbors) -> bool:
     return found.side == 0
 
 
-def _write_block(found: BlockNeighbors, plan: MiningPlan, folder: str, manifest: Manifest) -> Part:
+def _write_rows(found: BlockNeighbors, plan: MiningPlan, folder: str, manifest: Manifest) -> Part:
     corpus, other = plan.corpora[0], plan.corpora[-1]
-    block = corpus.blocks[found.block]
     rows, slots = np.nonzero(found.candidates != EMPTY)
     candidates = found.candidates[rows, slots]
-    ordinals, other_ordinals = ordinals_of_block(corpus, block)[rows], ordinals_of(candidates)
+    ordinals, other_ordinals = plan.ordinals_of(found)[rows], ordinals_of(candidates)
     ids, other_ids = ids_of(corpus, ordinals), ids_of(other, other_ordinals)
     columns = [
         ids,
@@ -98,4 +99,4 @@ def _write_block(found: BlockNeighbors, plan: MiningPlan, folder: str, manifest:
         pa.array(other_ordinals),
     ]
     table = pa.table(columns, schema=neighbors_schema(ids.type, other_ids.type))
-    return write_rows(table, folder, mined_part_name(manifest, plan, block.first_row))
+    return write_rows(table, folder, mined_part_name(manifest, plan, plan.first_row(found)))
