@@ -3,6 +3,7 @@
 import dataclasses
 
 import numpy as np
+from apache_beam.metrics import Metrics
 
 from sbert_core.neighbors.candidates import EMPTY, merge_candidates
 from sbert_core.neighbors.probed_cells import (
@@ -81,7 +82,7 @@ def store_layout(gathered: list[GatheredGroup], plan: MiningPlan, n_cells: int, 
 def join_within_group(plan: MiningPlan, layout: GroupLayout, number: int) -> int:
     """Compares the rows of a group; returns the number of cosines."""
     name = within_file(number)
-    if is_stored(plan, name):
+    if _is_reused(plan, name):
         return 0
     group = load_group(plan.work, number)
     topk = TopK(len(group), plan.k, plan.min_score)
@@ -97,7 +98,7 @@ def join_with_partners(plan: MiningPlan, layout: GroupLayout, number: int) -> in
     tells that all partners are done, and for the rows of each partner.
     """
     name = across_file(number)
-    if is_stored(plan, name):
+    if _is_reused(plan, name):
         return 0
     group = load_group(plan.work, number)
     topk = topk_above(_load_within(plan, layout, number), plan.min_score)
@@ -114,7 +115,7 @@ def join_with_partners(plan: MiningPlan, layout: GroupLayout, number: int) -> in
 def merge_group(plan: MiningPlan, layout: GroupLayout, number: int) -> int:
     """Merges all that was found for a group by comparing it with itself and its partners."""
     name = found_file(number, 0)
-    if not is_stored(plan, name):
+    if not _is_reused(plan, name):
         earlier = [each for each in layout.partners[number].tolist() if each < number]
         names = [within_file(number), across_file(number), *(pair_file(each, number) for each in earlier)]
         found = load_found(plan, names[0], layout.rows(number))
@@ -129,7 +130,7 @@ def merge_group(plan: MiningPlan, layout: GroupLayout, number: int) -> int:
 def refine_group(plan: MiningPlan, layout: GroupLayout, number: int, round_number: int) -> int:
     """Compares the rows of a group with the neighbours of their neighbours, if the layout has such a round."""
     name = found_file(number, round_number)
-    if round_number > layout.rounds or is_stored(plan, name):
+    if round_number > layout.rounds or _is_reused(plan, name):
         return 0
     slots = _load_slots(plan.work)
     around = Neighborhood(
@@ -150,6 +151,14 @@ def found_of_group(plan: MiningPlan, layout: GroupLayout, number: int) -> RowCan
     """What was found for the rows of a group in all steps, by the numbers of the rows in the corpus."""
     candidates = load_found(plan, found_file(number, layout.rounds), layout.rows(number))
     return RowCandidates(load_group(plan.work, number).corpus_rows, candidates)
+
+
+def _is_reused(plan: MiningPlan, name: str) -> bool:
+    """Whether an earlier run, or an earlier attempt of this one, has stored the result of a step."""
+    if not is_stored(plan, name):
+        return False
+    Metrics.counter("mine", "group_tasks_reused").inc()
+    return True
 
 
 def _later_partners(layout: GroupLayout, number: int) -> list[int]:

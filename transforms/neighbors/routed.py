@@ -65,7 +65,7 @@ class FindRoutedNeighbors(beam.PTransform):
     `MinedNeighbors`, in which `audit` is what was measured on about `audit_rows` rows against the exact result (see
     AuditNeighbors).
     Neighbours may be missing; the scores of those found are exact.
-    Counters: `mine/groups`, `mine/cosines`, `mine/zero_vectors`.
+    Counters: `mine/groups`, `mine/group_tasks_reused`, `mine/cosines`, `mine/zero_vectors`.
     """
 
     find: FindNeighbors
@@ -160,7 +160,7 @@ _STEPS: dict[str, Callable[[MiningPlan, GroupLayout, int], int]] = {
 
 
 class _GroupFn(beam.DoFn):
-    """Applies a step to a group; output is its number. Counters: `mine/groups`, `mine/cosines`."""
+    """Applies a step to a group; output is its number. Counters: `mine/group_tasks_reused`, `mine/cosines`."""
 
     def __init__(self, step: Callable[[MiningPlan, GroupLayout, int], int], workers: int) -> None:
         self._step = step
