@@ -17,7 +17,8 @@ from apache_beam.options.pipeline_options import (
 from apache_beam.runners.runner import PipelineResult, PipelineState
 
 from pipelines import signals
-from pipelines.local_runner import LocalRunner, WorkerLostError
+from pipelines.local_runner import LocalRunner
+from pipelines.watched_workers import WorkerLostError
 from sbert_core.errors import DataError, JobError, ModelError
 
 NAMESPACES = ("read", "resume", "encode", "ordinals", "mine")
@@ -30,6 +31,7 @@ _BROKEN_RUNNERS = {
 }
 _USE_INSTEAD = "leave --runner out to use this machine, or name PortableRunner, FlinkRunner or DataflowRunner"
 _CONNECT_TIMEOUT_S = 20
+_OUR_ERROR = re.compile(r"^[\w.]*\b(DataError|JobError|ModelError|WorkerLostError): ")
 _LOCAL_RUNNER = re.compile(r"(.*\.)?(fnapi|direct|switchingdirect)(runner)?", re.IGNORECASE)
 
 
@@ -147,9 +149,9 @@ def _cancel(result: PipelineResult, runner: str) -> str:
 def _reason(error: Exception) -> str:
     """The line of a worker's traceback that has the reason; our own errors before those of the engine."""
     lines = [line for line in str(error).splitlines() if re.match(r"[\w.]+(Error|Exception)\b.*: ", line)]
-    ours = [line for line in lines if re.match(r"[\w.]*\b(DataError|JobError|ModelError): ", line)]
+    ours = [line for line in lines if _OUR_ERROR.match(line)]
     line = (ours or lines or [f"{type(error).__name__}: {error}"])[-1]
-    return re.sub(r"^[\w.]*\b(DataError|JobError|ModelError): | \[while running .*$", "", line).strip()
+    return re.sub(r" \[while running .*$", "", _OUR_ERROR.sub("", line, count=1)).strip()
 
 
 def _counters(result: PipelineResult) -> dict[str, Any]:
