@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import apache_beam as beam
+import grpc
 from apache_beam.options.pipeline_options import (
     DebugOptions,
     DirectOptions,
@@ -18,7 +19,7 @@ from apache_beam.runners.runner import PipelineResult, PipelineState
 
 from pipelines import signals
 from pipelines.local_runner import LocalRunner
-from pipelines.watched_workers import WorkerLostError
+from pipelines.watched_workers import WorkerLostError, quiet_threads
 from sbert_core.errors import DataError, JobError, ModelError
 
 NAMESPACES = ("read", "resume", "encode", "ordinals", "mine")
@@ -102,10 +103,13 @@ def execute(root: beam.Pipeline, advice: Callable[[], str]) -> dict[str, Any]:
         result = _run(root)
     except WorkerLostError as error:
         raise JobError(f"{error}{advice()}") from error
+    except grpc.RpcError as error:
+        details = error.details() if isinstance(error, grpc.Call) else type(error).__name__
+        raise JobError(f"the connection to the job service broke ({details}){advice()}") from error
     except Exception as error:
         # No advice to run the command again: with the same data or model it fails again.
         is_final = isinstance(error, (DataError, ModelError)) or re.search(r"\b(DataError|ModelError)\b", str(error))
-        raise JobError(_reason(error) + ("" if is_final else advice())) from error
+        raise JobError(_reason(error) if is_final else _reason(error).rstrip(".") + advice()) from error
     if result.state != PipelineState.DONE:
         raise JobError(f"the runner ended the job as {result.state}{advice()}")
     return _counters(result)
@@ -127,7 +131,7 @@ def _run(root: beam.Pipeline) -> PipelineResult:
         return note
 
     try:
-        with signals.on_stop(cancel):
+        with signals.on_stop(cancel), quiet_threads():
             result.wait_until_finish()
     except KeyboardInterrupt as error:
         raise KeyboardInterrupt(_cancel(result, runner)) from error

@@ -1,7 +1,7 @@
 """A job service for external workers that notices when a worker is lost: `python -m sbert_beam.job_service`.
 
-It takes the place of Beam's `local_job_service_main`, which gives a job one worker, waits forever after that worker was
-killed, and lets workers continue to write after their job was cancelled. A job here has `--workers` of them; if the
+It takes the place of Beam's `local_job_service_main`, which gives a job one worker, may wait forever after that worker
+was killed, and lets workers continue to write after their job was cancelled. A job here has `--workers` of them; if the
 connection to one breaks, all are ended and the job fails. Nothing is retried: the jobs themselves continue from what
 they have stored.
 """

@@ -1,7 +1,7 @@
 """Workers of a run that are watched: if one of them is lost, the run fails at once, and the others are ended.
 
-Beam's own runner waits forever for a worker that was killed. `pipelines.local_runner` and `pipelines.job_service` start
-their workers differently and watch them with what is here.
+Beam's own runner may wait forever for a worker that was killed. `pipelines.local_runner` and `pipelines.job_service`
+start their workers differently and watch them with what is here.
 """
 
 import contextlib
@@ -62,7 +62,7 @@ def watching(group: WorkerGroup) -> Iterator[bytes]:
     name = b"%d" % next(_numbers)
     _groups[name] = group
     try:
-        with _quiet_threads():
+        with quiet_threads():
             yield name
     except Exception as error:
         if group.failure:
@@ -158,8 +158,8 @@ class WatchedHandler(worker_handlers.GrpcWorkerHandler):
 
 
 @contextlib.contextmanager
-def _quiet_threads() -> Iterator[None]:
-    """Keeps Beam's threads from printing a traceback when a connection to a worker breaks."""
+def quiet_threads() -> Iterator[None]:
+    """Keeps Beam's threads from printing a traceback when a connection breaks."""
     original = threading.excepthook
 
     def hook(args: Any) -> None:

@@ -20,7 +20,7 @@ from apache_beam.portability.api import beam_job_api_pb2, beam_job_api_pb2_grpc
 from tests.engines.catalog import ENGINES, JOBS, Services, running_services
 from tests.engines.jobs import Commands, contents
 from tests.engines.record import proving
-from tests.fault_processes import children_of, is_alive
+from tests.fault_processes import are_gone, children_of, is_alive
 
 pytestmark = [
     pytest.mark.engines,
@@ -107,10 +107,11 @@ def lines_of(errors: str) -> list[str]:
     return [line for line in errors.splitlines() if not re.match(r"\w+: [\d,]+ of ", line)]
 
 
-@pytest.mark.parametrize("job", KILLED)
-def test_a_killed_worker_ends_the_job_and_the_same_command_completes_it(job, services, commands, tmp_path, capsys):
-    command, pattern, advice = KILLED[job]
-    with proving(ENGINE, job):
+@pytest.fixture
+def kill_and_repeat(services, commands, tmp_path, capsys) -> Callable[..., None]:
+    """Kills a worker of a command where the pattern says, runs the command again, and compares with a local run."""
+
+    def kill_and_repeat(command: str, pattern: str, advice: str) -> None:
         expected = commands.output(command)
         flags = ENGINES[ENGINE].flags_with(services)
         capsys.readouterr()
@@ -126,9 +127,32 @@ def test_a_killed_worker_ends_the_job_and_the_same_command_completes_it(job, ser
         found, undisturbed = (contents(folder, counters=False) for folder in (tmp_path, expected))
         assert found == undisturbed
         assert all(path.stat().st_mtime_ns == when for path, when in stored.items())  # nothing was written twice
+
+    return kill_and_repeat
+
+
+@pytest.mark.parametrize("job", KILLED)
+def test_a_killed_worker_ends_the_job_and_the_same_command_completes_it(job, kill_and_repeat, tmp_path):
+    with proving(ENGINE, job):
+        kill_and_repeat(*KILLED[job])
         if job in REUSED:
             folder, counter = REUSED[job]
             assert json.loads((tmp_path / folder / "_run.json").read_text())["counters"][counter] > 0
+
+
+def test_a_worker_killed_while_it_publishes(kill_and_repeat):
+    """The last step has no output that the runner would wait for: Beam's own service then waits forever."""
+    kill_and_repeat("embed", r"/embeddings/_manifest\.json$", PARTS)
+
+
+def test_a_killed_job_service_is_told_in_one_line(commands, tmp_path, tmp_path_factory, capsys):
+    with running_services(tmp_path_factory.mktemp("services"), is_ours=True) as services:
+        with Trap(services, KILLED["embed"][1], lambda _: kill(services.process)) as trap:
+            assert commands.run("embed", tmp_path, ENGINES[ENGINE].flags_with(services)) == 1
+        assert len(trap.workers) == 2
+        assert are_gone([*trap.workers], END_SECONDS)
+    (line,) = lines_of(capsys.readouterr().err)
+    assert re.match(rf"sbert-beam embed: the connection to the job service broke \(.+\)\. {PARTS}", line), line
 
 
 def test_the_table_has_the_jobs_that_lose_a_worker():
