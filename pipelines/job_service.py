@@ -73,9 +73,9 @@ class _ExternalHandler(WatchedHandler):
 
     def __init__(self, payload: bytes, state: Any, provision_info: Any, grpc_server: Any) -> None:
         group, _, external = payload.partition(b" ")
-        super().__init__(group, state, provision_info, grpc_server)
         self._external = beam_runner_api_pb2.ExternalPayload.FromString(external)
         self._address = self._external.endpoint.url
+        super().__init__(group, state, provision_info, grpc_server)
         self._channel = grpc.insecure_channel(self._address)
         self._pool = beam_fn_api_pb2_grpc.BeamFnExternalWorkerPoolStub(self._channel)
         self._has_ended = threading.Event()
@@ -135,8 +135,9 @@ class _ExternalHandler(WatchedHandler):
         self._channel.close()
 
     def host_from_worker(self) -> str:
-        """The name of this machine, for the workers to connect to."""
-        return worker_handlers.ExternalWorkerHandler.host_from_worker(self)
+        """The name of this machine, for the workers to connect to; workers of a pool on this machine need none."""
+        is_here = self._address.rpartition(":")[0] in ("localhost", "127.0.0.1", "[::1]")
+        return "localhost" if is_here else worker_handlers.ExternalWorkerHandler.host_from_worker(self)
 
 
 def new_service(workers: int) -> local_job_service.LocalJobServicer:
@@ -162,6 +163,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         sys.exit(f"--port {options.port} cannot be used: {error}")
     print(f"job service at localhost:{port}", flush=True)
     stopped.wait()
+    for job in list(service._jobs.values()):  # one that still runs would keep this process, and its workers
+        job.cancel()
     service.stop()
 
 

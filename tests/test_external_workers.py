@@ -8,6 +8,8 @@ import json
 import os
 import re
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -17,7 +19,7 @@ import grpc
 import pytest
 from apache_beam.portability.api import beam_job_api_pb2, beam_job_api_pb2_grpc
 
-from tests.engines.catalog import ENGINES, JOBS, Services, running_services
+from tests.engines.catalog import ENGINES, JOBS, ROOT, Services, running_services
 from tests.engines.jobs import Commands, contents
 from tests.engines.record import proving
 from tests.fault_processes import are_gone, children_of, is_alive
@@ -176,6 +178,22 @@ def test_the_workers_of_a_cancelled_job_end(services, commands, tmp_path, capsys
     parts = set(tmp_path.rglob("*.parquet"))
     time.sleep(1)  # a worker that still runs commits a part in less
     assert set(tmp_path.rglob("*.parquet")) == parts
+
+
+def test_a_stopped_job_service_ends_its_jobs(services, commands, tmp_path, capsys):
+    """The program itself, which is not the process of the pool."""
+    program = [sys.executable, "-m", "sbert_beam.job_service", "--port", "0", "--workers", "2"]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL, "text": True}
+    with subprocess.Popen(program, cwd=ROOT, **pipes) as process:
+        address = process.stdout.readline().split()[-1]
+        flags = [*ENGINES[ENGINE].flags_with(services), f"--job_endpoint={address}"]
+        with Trap(services, KILLED["embed"][1], lambda _: process.terminate()) as trap:
+            assert commands.run("embed", tmp_path, tuple(flags)) == 1
+            assert process.wait(END_SECONDS) == 0
+            assert workers_of(services) == set()
+    assert len(trap.workers) == 2
+    (line,) = lines_of(capsys.readouterr().err)
+    assert re.match(r"sbert-beam embed: .*(CANCELLED|the connection to the job service broke)", line), line
 
 
 def test_a_pool_that_does_not_answer_is_told_in_one_line(services, commands, tmp_path, capsys):
