@@ -55,7 +55,7 @@ bench: $(READY) ## measure what the README claims: make bench DATA=folder
 
 .PHONY: engines
 engines: $(READY) ## prove the jobs on every engine at hand and write the table in docs/operating.md
-	HF_HUB_OFFLINE=1 ENGINES_RECORD=benchmarks/results/engines.json $(BIN)/python -m pytest -m engines tests/test_engines.py
+	HF_HUB_OFFLINE=1 ENGINES_RECORD=benchmarks/results/engines.json $(BIN)/python -m pytest -m engines
 	$(BIN)/python -m benchmarks.engines
 
 .PHONY: faults

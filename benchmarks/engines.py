@@ -1,6 +1,6 @@
 """Writes the table of what is proven on which engine into the operating guide, from a record of the tests.
 
-The record is made with `ENGINES_RECORD=benchmarks/results/engines.json python -m pytest tests/test_engines.py`.
+The record is made with `ENGINES_RECORD=benchmarks/results/engines.json python -m pytest -m engines`.
 """
 
 import json

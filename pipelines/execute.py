@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import apache_beam as beam
+import grpc
 from apache_beam.options.pipeline_options import (
     DebugOptions,
     DirectOptions,
@@ -17,7 +18,8 @@ from apache_beam.options.pipeline_options import (
 from apache_beam.runners.runner import PipelineResult, PipelineState
 
 from pipelines import signals
-from pipelines.local_runner import LocalRunner, WorkerLostError
+from pipelines.local_runner import LocalRunner
+from pipelines.watched_workers import WorkerLostError, quiet_threads
 from sbert_core.errors import DataError, JobError, ModelError
 
 NAMESPACES = ("read", "resume", "encode", "ordinals", "mine")
@@ -30,6 +32,7 @@ _BROKEN_RUNNERS = {
 }
 _USE_INSTEAD = "leave --runner out to use this machine, or name PortableRunner, FlinkRunner or DataflowRunner"
 _CONNECT_TIMEOUT_S = 20
+_OUR_ERROR = re.compile(r"^[\w.]*\b(DataError|JobError|ModelError|WorkerLostError): ")
 _LOCAL_RUNNER = re.compile(r"(.*\.)?(fnapi|direct|switchingdirect)(runner)?", re.IGNORECASE)
 
 
@@ -100,10 +103,13 @@ def execute(root: beam.Pipeline, advice: Callable[[], str]) -> dict[str, Any]:
         result = _run(root)
     except WorkerLostError as error:
         raise JobError(f"{error}{advice()}") from error
+    except grpc.RpcError as error:
+        details = error.details() if isinstance(error, grpc.Call) else type(error).__name__
+        raise JobError(f"the connection to the job service broke ({details}){advice()}") from error
     except Exception as error:
         # No advice to run the command again: with the same data or model it fails again.
         is_final = isinstance(error, (DataError, ModelError)) or re.search(r"\b(DataError|ModelError)\b", str(error))
-        raise JobError(_reason(error) + ("" if is_final else advice())) from error
+        raise JobError(_reason(error) if is_final else _reason(error).rstrip(".") + advice()) from error
     if result.state != PipelineState.DONE:
         raise JobError(f"the runner ended the job as {result.state}{advice()}")
     return _counters(result)
@@ -125,7 +131,7 @@ def _run(root: beam.Pipeline) -> PipelineResult:
         return note
 
     try:
-        with signals.on_stop(cancel):
+        with signals.on_stop(cancel), quiet_threads():
             result.wait_until_finish()
     except KeyboardInterrupt as error:
         raise KeyboardInterrupt(_cancel(result, runner)) from error
@@ -147,9 +153,9 @@ def _cancel(result: PipelineResult, runner: str) -> str:
 def _reason(error: Exception) -> str:
     """The line of a worker's traceback that has the reason; our own errors before those of the engine."""
     lines = [line for line in str(error).splitlines() if re.match(r"[\w.]+(Error|Exception)\b.*: ", line)]
-    ours = [line for line in lines if re.match(r"[\w.]*\b(DataError|JobError|ModelError): ", line)]
+    ours = [line for line in lines if _OUR_ERROR.match(line)]
     line = (ours or lines or [f"{type(error).__name__}: {error}"])[-1]
-    return re.sub(r"^[\w.]*\b(DataError|JobError|ModelError): | \[while running .*$", "", line).strip()
+    return re.sub(r" \[while running .*$", "", _OUR_ERROR.sub("", line, count=1)).strip()
 
 
 def _counters(result: PipelineResult) -> dict[str, Any]:

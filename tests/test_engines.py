@@ -5,11 +5,9 @@ names a file that is told what was proven. Tests share servers and results: give
 """
 
 import contextlib
-import functools
 import importlib
 import json
 import os
-import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -22,82 +20,19 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from benchmarks.engines import render
 from pipelines.cli import main
 from tests.engines.catalog import ENGINES, JOBS, Services, running_services
+from tests.engines.jobs import ROWS, SHARDS, Commands, contents, make_sentences
 from tests.engines.many_bundles import SEED_VARIABLE, ManyBundlesRunner
 from tests.engines.record import proving
-from tests.tiny_models import make_classifier, make_transformer
 from transforms.dataset.files import commit
 
 pytestmark = pytest.mark.engines
 
-ROWS, SHARDS = 124, 4
 PORTABLE = "PortableRunner, 2 external workers"
-TOPICS = (
-    "where is my parcel",
-    "the quick brown fox jumps over the lazy dog",
-    "a man is playing the flute",
-    "query: what does it cost",
-)
-
-
-def make_sentences(folder: Path) -> Path:
-    """Writes a corpus of a few topics with duplicates, an empty text and a null."""
-    texts: list[str | None] = [f"{TOPICS[row % 4]} {'abcdefgh'[row // 4 % 8] * (1 + row % 3)}" for row in range(ROWS)]
-    texts[7], texts[11] = "", None
-    table = pa.table({"id": [f"r{row:03}" for row in range(ROWS)], "text": texts})
-    folder.mkdir()
-    for shard in range(SHARDS):
-        part = table.slice(shard * ROWS // SHARDS, ROWS // SHARDS)
-        pq.write_table(part, folder / f"part-{shard}.parquet", row_group_size=16)
-    return folder
 
 
 @pytest.fixture(scope="session")
-def sentences(tmp_path_factory) -> Path:
-    return make_sentences(tmp_path_factory.mktemp("corpus") / "sentences")
-
-
-@pytest.fixture(scope="session")
-def model(tmp_path_factory) -> Path:
-    """A model that any process can load."""
-    return make_transformer(tmp_path_factory.mktemp("model"))
-
-
-@pytest.fixture(scope="session")
-def cross_encoder(tmp_path_factory) -> Path:
-    return make_classifier(tmp_path_factory.mktemp("cross-encoder"))
-
-
-@pytest.fixture(scope="session")
-def do(tmp_path_factory, sentences, model, cross_encoder) -> Callable[..., Path]:
-    """Does a command with the flags of an engine; several blocks and cells take part, so that there is work to share.
-
-    What a command reads, besides the sentences, is always made without flags: engines share no mistakes.
-    """
-
-    def folder_of(command: str) -> str:
-        return str(do_command(command, ()))
-
-    def arguments(command: str) -> list[str]:
-        if command == "run":
-            return ["run", "--input", str(sentences), "--model", str(model)]
-        if command == "kmeans":
-            return ["cluster", "--input", folder_of("run"), "--algorithm=kmeans", "--k=4", "--block_rows=32"]
-        if command == "search":
-            corpus = ["--corpus", f"{folder_of('run')}/embeddings", "--block_rows=16", "--top_k=5"]
-            queries = ["--queries", f"{sentences}/part-0.parquet"]
-            return ["search", *queries, *corpus, "--cross_encoder", str(cross_encoder)]
-        mine = ["mine", "--input", f"{folder_of('run')}/embeddings", "--top_k=8", "--block_rows=32"]
-        if command == "scored":
-            return [*mine, "--cross_encoder", str(cross_encoder)]
-        return mine if command == "exact" else [*mine, "--index=routed", "--cells=6", "--probes=2"]
-
-    @functools.cache
-    def do_command(command: str, flags: tuple[str, ...]) -> Path:
-        output = tmp_path_factory.mktemp(command)
-        assert main([*arguments(command), "--output", str(output), *flags]) == 0
-        return output
-
-    return do_command
+def commands(tmp_path_factory) -> Commands:
+    return Commands(tmp_path_factory.mktemp)
 
 
 @pytest.fixture(scope="session")
@@ -119,40 +54,21 @@ def flags_of(request) -> Callable[[str], tuple[str, ...]]:
     return flags
 
 
-def contents(folder: Path, counters: bool = True) -> dict[str, bytes]:
-    """All files below a folder, but for how long things took, and perhaps what was counted."""
-    paths = (path for path in sorted(folder.rglob("*")) if path.is_file())
-    return {str(path.relative_to(folder)): _timeless(path, counters) for path in paths}
-
-
-def _timeless(path: Path, counters: bool) -> bytes:
-    content = path.read_bytes()
-    if path.name == "_run.json":
-        figures = json.loads(content)
-        figures.pop("seconds", None)
-        figures["counters"].pop("encode/batch_latency_ms", None)
-        if not counters:
-            del figures["counters"]
-            figures.pop("parts kept", None)
-        return json.dumps(figures, sort_keys=True).encode()
-    return re.sub(rb"(<dt>seconds to embed</dt><dd>)[\d.]+", rb"\1", content) if path.name == "report.html" else content
-
-
 @pytest.mark.parametrize("job", JOBS)
-@pytest.mark.parametrize("engine", ENGINES)
-def test_same_bytes(engine, job, do, flags_of):
+@pytest.mark.parametrize("engine", [name for name, engine in ENGINES.items() if not engine.loses_worker])
+def test_same_bytes(engine, job, commands, flags_of):
     with proving(engine, job):
         flags = flags_of(engine)
-        expected, found = (do(JOBS[job].command, each) for each in ((), flags))
+        expected, found = (commands.output(JOBS[job].command, each) for each in ((), flags))
         for folder in JOBS[job].folders:
             counters = not ENGINES[engine].repeats
             assert contents(found / folder, counters) == contents(expected / folder, counters)
             assert contents(found / folder)
 
 
-def test_the_jobs_have_something_to_do(do):
+def test_the_jobs_have_something_to_do(commands):
     def manifest(command: str, folder: str) -> dict:
-        return json.loads((do(command, ()) / folder / "_manifest.json").read_text())
+        return json.loads((commands.output(command) / folder / "_manifest.json").read_text())
 
     assert manifest("run", "embeddings")["rows"] == ROWS - 1
     assert manifest("run", "rejected")["rows"] == 1
@@ -160,19 +76,24 @@ def test_the_jobs_have_something_to_do(do):
     assert len(manifest("exact", "neighbors")["parts"]) > 2
     assert manifest("exact", "duplicates")["groups"] > 1
     assert manifest("routed", "neighbors")["audit"]["neighbors"] > 100
-    for command in ("run", "kmeans"):
+    figures = json.loads((commands.output("routed") / "neighbors/_run.json").read_text())
+    assert figures["counters"]["mine/groups"] > 3
+    for command in ("run", "kmeans", "two levels", "hdbscan", "existing"):
         assert manifest(command, "clusters/summary")["clusters"] > 1
+    assert [manifest(command, "clusters/summary")["levels"] for command in ("run", "two levels")] == [1, 2]
 
 
-def test_the_runner_of_many_bundles_does_what_it_says(do, flags_of, monkeypatch):
+def test_the_runner_of_many_bundles_does_what_it_says(commands, flags_of, monkeypatch):
     flags = flags_of("one bundle per element, some lost or run twice")
     found = []
     for seed in ("1", "2"):
         monkeypatch.setenv(SEED_VARIABLE, seed)
-        found.append(do("exact", (*flags, f"--job_name=seed-{seed}")))
+        found.append(commands.output("exact", (*flags, f"--job_name=seed-{seed}")))
         assert ManyBundlesRunner.happened["bundles"] > 200
         assert min(ManyBundlesRunner.happened.values()) > 20
-    assert contents(found[0], counters=False) == contents(found[1], counters=False) == contents(do("exact", ()), False)
+    expected = commands.output("exact")
+    first, second, undisturbed = (contents(folder, counters=False) for folder in (*found, expected))
+    assert first == second == undisturbed
 
 
 def test_workers_have_our_package_from_the_wheel(services: Services, flags_of, tmp_path):
@@ -191,7 +112,7 @@ def test_workers_have_our_package_from_the_wheel(services: Services, flags_of, t
         assert origin.match(f"site-*/{package}/__init__.py")
 
 
-def test_a_workers_failure_is_told_in_one_line(services: Services, flags_of, model, tmp_path, capsys):
+def test_a_workers_failure_is_told_in_one_line(services: Services, flags_of, commands, tmp_path, capsys):
     sentences = make_sentences(tmp_path / "sentences")
     last = pq.read_table(sentences / "part-3.parquet")
     ids = ["r003", *last["id"].to_pylist()[1:]]
@@ -199,7 +120,7 @@ def test_a_workers_failure_is_told_in_one_line(services: Services, flags_of, mod
     told = []
     for number, flags in enumerate([(), flags_of(PORTABLE)]):
         output = tmp_path / f"out{number}"
-        command = ["embed", "--input", str(sentences), "--output", str(output), "--model", str(model), *flags]
+        command = ["embed", "--input", str(sentences), "--output", str(output), "--model", str(commands.model), *flags]
         assert main(command) == 1
         told += [line for line in capsys.readouterr().err.splitlines() if " of 124 rows" not in line]
         assert not (output / "embeddings/_manifest.json").exists()

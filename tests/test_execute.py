@@ -181,7 +181,12 @@ def _fail(message: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("message", "told"), [("data are wrong", "data are wrong"), ("disk is full", "RuntimeError: disk is full. Go on")]
+    ("message", "told"),
+    [
+        ("data are wrong", "data are wrong"),
+        ("disk is full", "RuntimeError: disk is full. Go on"),
+        ("disk is full.", "RuntimeError: disk is full. Go on"),
+    ],
 )
 def test_a_failure_is_its_reason_and_advice_where_it_helps(message, told):
     root = new_pipeline([], 1)

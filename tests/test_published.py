@@ -1,5 +1,6 @@
 """Published datasets: no row is lost, damage is detected and repaired, readers always see a complete dataset."""
 
+import dataclasses
 import json
 import shutil
 import threading
@@ -9,6 +10,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from apache_beam.io.filesystem import BeamIOError
+from apache_beam.io.filesystems import FileSystems
 
 from pipelines import embed
 from pipelines.cli import main
@@ -18,10 +21,10 @@ from sbert_core.process_cache import clear_process_caches
 from tests.corpora import clustered, make_table, read_output, run_fake, run_mine, write_shards, write_vectors
 from tests.damage import contents, flip_bit
 from tests.fake_encoder import load_fake
-from transforms.dataset import lock
+from transforms.dataset import lock, published
 from transforms.dataset.files import BeamStorage
 from transforms.dataset.lock import lock_output
-from transforms.dataset.published import publish, read_dataset, read_manifest
+from transforms.dataset.published import Draft, publish, read_dataset, read_manifest
 
 pytestmark = pytest.mark.slow
 
@@ -253,6 +256,59 @@ def test_readers_see_a_complete_dataset_while_it_is_replaced(job):
         reader.join()
     assert set(seen) <= {(36, "float"), (36, "halffloat")}
     assert seen[0] == (36, "float")
+
+
+def drafts_of(folder: Path) -> list[Draft]:
+    """What the embed job published last, ready to be published again."""
+    return [
+        Draft(str(folder / "out" / name), read_manifest(f"{folder}/out/{name}")) for name in ("embeddings", "rejected")
+    ]
+
+
+@pytest.mark.parametrize("moment", ["while a manifest is written", "when leftovers are listed"])
+def test_publishing_twice_at_once(job, monkeypatch, moment):
+    """Another attempt of the same step runs from its start to its end in the middle of this one."""
+    drafts, before = drafts_of(job), contents(job / "out")
+    for draft in drafts:
+        Path(draft.folder, f".part.{'0' * 32}.tmp").write_bytes(b"left over")
+    owner, name = (FileSystems, "rename") if "manifest" in moment else (published, "list_folder")
+    original, calls = getattr(owner, name), []
+
+    def interrupted(*arguments):
+        result = original(*arguments) if "leftovers" in moment else None
+        calls.append(arguments)
+        if len(calls) == 1:
+            publish(drafts)
+        return original(*arguments) if result is None else result
+
+    monkeypatch.setattr(owner, name, interrupted)
+    publish(drafts)
+    assert len(calls) > 1
+    assert contents(job / "out") == before
+
+
+def test_a_manifest_that_cannot_be_written_is_an_error(job, monkeypatch):
+    first, *_ = drafts_of(job)
+    other = dataclasses.replace(first, manifest=dataclasses.replace(first.manifest, model="another"))
+
+    def refuse(*_):
+        raise BeamIOError("the disk is full")
+
+    monkeypatch.setattr(FileSystems, "rename", refuse)
+    with pytest.raises(BeamIOError, match="the disk is full"):
+        publish([other])
+
+
+def test_leftovers_that_cannot_be_deleted_are_an_error(job, monkeypatch):
+    drafts = drafts_of(job)
+    Path(drafts[0].folder, f".part.{'0' * 32}.tmp").write_bytes(b"left over")
+
+    def refuse(*_):
+        raise BeamIOError("read-only file system")
+
+    monkeypatch.setattr(FileSystems, "delete", refuse)
+    with pytest.raises(BeamIOError, match="read-only"):
+        publish(drafts)
 
 
 def test_a_failed_run_leaves_the_old_result(job):

@@ -8,7 +8,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import sysconfig
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -25,6 +24,7 @@ class Services:
     workers: str
     wheel: Path
     folder: Path  # what workers install goes below it
+    process: int  # of both; its children are the workers
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,6 +35,7 @@ class Engine:
     variable: str | None = None  # must say where the engine's program is, if that is not a Python package
     external: bool = False  # runs in workers that get our package from the job
     repeats: bool = False  # runs bundles again, whose counters then say what the first run left to do
+    loses_worker: bool = False  # a test kills a worker; the same command is then run again
 
     def flags_with(self, services: Services | None) -> tuple[str, ...]:
         """The flags as they are given to a job."""
@@ -57,6 +58,12 @@ ENGINES = {
     "PortableRunner, 2 external workers": Engine(
         ("--runner=PortableRunner", "--job_endpoint={jobs}"),
         external=True,
+    ),
+    "PortableRunner, a worker killed": Engine(
+        ("--runner=PortableRunner", "--job_endpoint={jobs}"),
+        external=True,
+        repeats=True,
+        loses_worker=True,
     ),
     "Dataflow's graph, executed here": Engine(
         (
@@ -96,7 +103,10 @@ JOBS = {
     "mine, routed": Job("routed"),
     "mine, cross-encoder": Job("scored"),
     "cluster, leiden": Job("run", ("clusters",)),
+    "cluster, two levels": Job("two levels"),
     "cluster, k-means": Job("kmeans"),
+    "cluster, hdbscan": Job("hdbscan"),
+    "cluster, existing": Job("existing"),
     "search": Job("search"),
     "run": Job("run"),
 }
@@ -116,21 +126,22 @@ def build_wheel(folder: Path) -> Path:
 
 
 @contextlib.contextmanager
-def running_services(folder: Path) -> Iterator[Services]:
+def running_services(folder: Path, is_ours: bool = False) -> Iterator[Services]:
     """Starts the job service and the pool of workers in `folder`, and stops them and all workers in the end.
 
-    They find what is installed beside our package, but not our package: editable installs work by .pth files, which
-    `python -S` does not read, and the working directory is not the checkout.
+    The job service is Beam's, or ours. Workers find what is installed beside our package, but not our package: editable
+    installs work by .pth files, which `python -S` does not read, and the working directory is not the checkout.
     """
     wheel = build_wheel(folder)
     isolated = [sys.executable, "-S", "-P"]
     boot = folder / "boot"
     boot.write_text(f'#!/bin/sh\nexec {" ".join(isolated)} {HERE / "worker_boot.py"} "$@"\n')
     boot.chmod(0o755)
-    environment = {**os.environ, "PYTHONPATH": sysconfig.get_path("purelib"), "OMP_NUM_THREADS": "1"}
+    installed = [path for path in sys.path if Path(path).name == "site-packages"]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(installed), "OMP_NUM_THREADS": "1"}
     with (folder / "services.log").open("wb") as log:
         process = subprocess.Popen(
-            [*isolated, HERE / "job_service.py", boot],
+            [*isolated, HERE / "job_service.py", boot, *([ROOT] if is_ours else [])],
             cwd=folder,
             env=environment,
             stdin=subprocess.PIPE,
@@ -142,7 +153,7 @@ def running_services(folder: Path) -> Iterator[Services]:
         line = process.stdout.readline()
         if not line:
             raise RuntimeError(f"the job service did not start: {(folder / 'services.log').read_text()}")
-        yield Services(**json.loads(line), wheel=wheel, folder=folder)
+        yield Services(**json.loads(line), wheel=wheel, folder=folder, process=process.pid)
     finally:
         process.stdin.close()  # tells it to stop
         with contextlib.suppress(subprocess.TimeoutExpired):

@@ -1,8 +1,8 @@
-"""Beam's job service and its pool of external workers, in one process that knows nothing of our package.
+"""A job service and Beam's pool of external workers, in one process whose workers know nothing of our package.
 
-Run as a script: `job_service.py BOOT_SCRIPT`. Prints the two addresses as a line of JSON, and serves until its input
-is closed, which also happens if the process that started it dies. Everything that listens here does so on the loopback
-interface only, which Beam itself does not offer.
+Run as a script: `job_service.py BOOT_SCRIPT [CHECKOUT]`. The job service is Beam's, or with a checkout ours. Prints the
+two addresses as a line of JSON, and serves until its input is closed, which also happens if the process that started
+it dies. Everything that listens here does so on the loopback interface only, which Beam itself does not offer.
 """
 
 import json
@@ -44,8 +44,15 @@ def listen_on_loopback() -> None:
 
 if __name__ == "__main__":
     listen_on_loopback()
-    service = LoopbackJobService(beam_job_type=TwoWorkerJob)
+    boot, *checkout = sys.argv[1:]
+    if checkout:
+        sys.path[:0] = checkout  # of this process alone: workers do not inherit it
+        from pipelines.job_service import new_service
+
+        service = new_service(WORKERS)
+    else:
+        service = LoopbackJobService(beam_job_type=TwoWorkerJob)
     job_port = service.start_grpc_server()
-    pool, _server = BeamFnExternalWorkerPoolServicer.start(use_process=True, container_executable=sys.argv[1])
+    pool, _server = BeamFnExternalWorkerPoolServicer.start(use_process=True, container_executable=boot)
     print(json.dumps({"jobs": f"{HOST}:{job_port}", "workers": pool.replace("localhost", HOST)}), flush=True)
     sys.stdin.read()

@@ -1,15 +1,18 @@
 """What a worker's container does before it works: fetches what the job staged, installs it, starts the worker.
 
 Beam's container images do it with a program in Go; a pool of worker processes needs the same without a container.
+A file `trap` beside the pool makes a worker stop in the middle of a job, for a test to kill it there.
 """
 
 import argparse
 import contextlib
 import hashlib
 import os
+import re
 import subprocess
 import sys
 import tempfile
+import threading
 from pathlib import Path
 
 import grpc
@@ -64,6 +67,27 @@ def install(wheels: list[Path], folder: Path) -> Path:
     return site
 
 
+def set_trap(folder: Path) -> None:
+    """Makes this worker wait forever when it has stored a file whose path matches the pattern in the trap.
+
+    The first worker to get there notes its process id in the folder; the others go on.
+    """
+    pattern = (folder / "trap").read_text()
+    from transforms.dataset import files  # before any module that takes `store` from it
+
+    store = files.store
+
+    def store_and_wait(path: str, write) -> None:
+        store(path, write)
+        if re.search(pattern, path):
+            with contextlib.suppress(FileExistsError), (folder / "trapped").open("x") as file:
+                file.write(f"{os.getpid()}\n")
+                file.flush()
+                threading.Event().wait()
+
+    files.store = store_and_wait
+
+
 def main() -> None:
     """Becomes the worker that the pool asked for."""
     parser = argparse.ArgumentParser(allow_abbrev=False)
@@ -77,6 +101,8 @@ def main() -> None:
     wheels = fetch(info, info.artifact_endpoint.url or asked.artifact_endpoint, metadata, folder)
     if wheels:
         sys.path.insert(0, str(install(wheels, Path.cwd())))
+    if Path("trap").exists():
+        set_trap(Path.cwd())
     descriptors = {
         "LOGGING": info.logging_endpoint.url or asked.logging_endpoint,
         "CONTROL": info.control_endpoint.url or asked.control_endpoint,

@@ -11,12 +11,13 @@ from typing import Any
 
 import apache_beam as beam
 import pyarrow as pa
+from apache_beam.io.filesystem import BeamIOError
 from apache_beam.io.filesystems import FileSystems
 
 from sbert_core.data.dataset_reader import DatasetReader
 from sbert_core.data.manifest import MANIFEST, Manifest, Part, is_part_name
 from sbert_core.errors import DataError
-from transforms.dataset.files import TEMPORARY_NAME, BeamStorage, commit, list_folder
+from transforms.dataset.files import TEMPORARY_NAME, BeamStorage, commit, list_folder, read_bytes
 
 BEAM_DATASETS = DatasetReader(BeamStorage())
 """Datasets as jobs read them, with every check; the functions below are short for its methods."""
@@ -67,7 +68,7 @@ class Draft:
 def publish(drafts: Sequence[Draft]) -> None:
     """Makes datasets visible: checks their parts on disk, replaces the manifests, deletes parts of earlier runs.
 
-    It can be repeated, as an engine does when it retries.
+    It can be repeated, and run twice at the same time, as an engine does when a worker is lost or slow.
     """
     for draft in drafts:
         names = draft.manifest.part_names
@@ -77,9 +78,19 @@ def publish(drafts: Sequence[Draft]) -> None:
         BEAM_DATASETS.check_sizes(draft.folder, draft.manifest.parts)
         BEAM_DATASETS.check_rows(draft.folder, draft.manifest.parts)
     for draft in drafts:
-        commit(f"{draft.folder}/{MANIFEST}", draft.manifest.to_json())
+        _commit_manifest(draft)
     for draft in drafts:
         delete_leftovers(draft.folder, keep=draft.manifest.part_names)
+
+
+def _commit_manifest(draft: Draft) -> None:
+    path, content = f"{draft.folder}/{MANIFEST}", draft.manifest.to_json()
+    try:
+        commit(path, content)
+    except (BeamIOError, OSError):
+        # An attempt at the same time may have published the same, and deleted our temporary file as a leftover.
+        if read_bytes(path) != content:
+            raise
 
 
 def delete_leftovers(folder: str, keep: Iterable[str]) -> None:
@@ -88,7 +99,11 @@ def delete_leftovers(folder: str, keep: Iterable[str]) -> None:
     names = [name for name in list_folder(folder) if is_part_name(name) or TEMPORARY_NAME.fullmatch(name)]
     leftovers = [f"{folder}/{name}" for name in names if name not in kept]
     if leftovers:
-        FileSystems.delete(leftovers)
+        try:
+            FileSystems.delete(leftovers)
+        except BeamIOError:  # perhaps an attempt at the same time has deleted some of them
+            if any(map(FileSystems.exists, leftovers)):
+                raise
 
 
 @dataclasses.dataclass(kw_only=True, eq=False)

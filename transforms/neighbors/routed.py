@@ -179,5 +179,5 @@ def _read_found(
     for ref in refs:
         start = ref.first_row - first_row
         for rows in divide_rows(ref.rows, plan.k):
-            part = candidates[start + rows.start : start + rows.stop]
-            yield BlockNeighbors(0, ref.number, part, rows.start)
+            chosen = candidates[start + rows.start : start + rows.stop]
+            yield BlockNeighbors(0, ref.number, chosen, rows.start)
