@@ -9,7 +9,6 @@ import functools
 import importlib
 import json
 import os
-import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -21,34 +20,17 @@ from apache_beam.options.pipeline_options import PipelineOptions
 
 from benchmarks.engines import render
 from pipelines.cli import main
-from tests.engines.catalog import ENGINES, JOBS, Services, running_services
+from tests.engines.catalog import ENGINES, JOBS, Services, arguments_of, running_services
 from tests.engines.many_bundles import SEED_VARIABLE, ManyBundlesRunner
+from tests.engines.outputs import contents
 from tests.engines.record import proving
+from tests.engines.sentences import ROWS, SHARDS, make_sentences
 from tests.tiny_models import make_classifier, make_transformer
 from transforms.dataset.files import commit
 
 pytestmark = pytest.mark.engines
 
-ROWS, SHARDS = 124, 4
 PORTABLE = "PortableRunner, 2 external workers"
-TOPICS = (
-    "where is my parcel",
-    "the quick brown fox jumps over the lazy dog",
-    "a man is playing the flute",
-    "query: what does it cost",
-)
-
-
-def make_sentences(folder: Path) -> Path:
-    """Writes a corpus of a few topics with duplicates, an empty text and a null."""
-    texts: list[str | None] = [f"{TOPICS[row % 4]} {'abcdefgh'[row // 4 % 8] * (1 + row % 3)}" for row in range(ROWS)]
-    texts[7], texts[11] = "", None
-    table = pa.table({"id": [f"r{row:03}" for row in range(ROWS)], "text": texts})
-    folder.mkdir()
-    for shard in range(SHARDS):
-        part = table.slice(shard * ROWS // SHARDS, ROWS // SHARDS)
-        pq.write_table(part, folder / f"part-{shard}.parquet", row_group_size=16)
-    return folder
 
 
 @pytest.fixture(scope="session")
@@ -78,18 +60,7 @@ def do(tmp_path_factory, sentences, model, cross_encoder) -> Callable[..., Path]
         return str(do_command(command, ()))
 
     def arguments(command: str) -> list[str]:
-        if command == "run":
-            return ["run", "--input", str(sentences), "--model", str(model)]
-        if command == "kmeans":
-            return ["cluster", "--input", folder_of("run"), "--algorithm=kmeans", "--k=4", "--block_rows=32"]
-        if command == "search":
-            corpus = ["--corpus", f"{folder_of('run')}/embeddings", "--block_rows=16", "--top_k=5"]
-            queries = ["--queries", f"{sentences}/part-0.parquet"]
-            return ["search", *queries, *corpus, "--cross_encoder", str(cross_encoder)]
-        mine = ["mine", "--input", f"{folder_of('run')}/embeddings", "--top_k=8", "--block_rows=32"]
-        if command == "scored":
-            return [*mine, "--cross_encoder", str(cross_encoder)]
-        return mine if command == "exact" else [*mine, "--index=routed", "--cells=6", "--probes=2"]
+        return arguments_of(command, str(sentences), str(model), str(cross_encoder), folder_of)
 
     @functools.cache
     def do_command(command: str, flags: tuple[str, ...]) -> Path:
@@ -117,25 +88,6 @@ def flags_of(request) -> Callable[[str], tuple[str, ...]]:
         return engine.flags_with(request.getfixturevalue("services") if engine.external else None)
 
     return flags
-
-
-def contents(folder: Path, counters: bool = True) -> dict[str, bytes]:
-    """All files below a folder, but for how long things took, and perhaps what was counted."""
-    paths = (path for path in sorted(folder.rglob("*")) if path.is_file())
-    return {str(path.relative_to(folder)): _timeless(path, counters) for path in paths}
-
-
-def _timeless(path: Path, counters: bool) -> bytes:
-    content = path.read_bytes()
-    if path.name == "_run.json":
-        figures = json.loads(content)
-        figures.pop("seconds", None)
-        figures["counters"].pop("encode/batch_latency_ms", None)
-        if not counters:
-            del figures["counters"]
-            figures.pop("parts kept", None)
-        return json.dumps(figures, sort_keys=True).encode()
-    return re.sub(rb"(<dt>seconds to embed</dt><dd>)[\d.]+", rb"\1", content) if path.name == "report.html" else content
 
 
 @pytest.mark.parametrize("job", JOBS)

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import sysconfig
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -100,6 +100,26 @@ JOBS = {
     "search": Job("search"),
     "run": Job("run"),
 }
+
+
+def arguments_of(
+    command: str, sentences: str, model: str, cross_encoder: str, folder_of: Callable[[str], str]
+) -> list[str]:
+    """The arguments of a command but for its output; `folder_of` gives the output of another one.
+
+    Several blocks and cells take part, so that there is work to share.
+    """
+    if command == "run":
+        return ["run", "--input", sentences, "--model", model]
+    if command == "kmeans":
+        return ["cluster", "--input", folder_of("run"), "--algorithm=kmeans", "--k=4", "--block_rows=32"]
+    if command == "search":
+        corpus = ["--corpus", f"{folder_of('run')}/embeddings", "--block_rows=16", "--top_k=5"]
+        return ["search", "--queries", f"{sentences}/part-0.parquet", *corpus, "--cross_encoder", cross_encoder]
+    mine = ["mine", "--input", f"{folder_of('run')}/embeddings", "--top_k=8", "--block_rows=32"]
+    if command == "scored":
+        return [*mine, "--cross_encoder", cross_encoder]
+    return mine if command == "exact" else [*mine, "--index=routed", "--cells=6", "--probes=2"]
 
 
 def build_wheel(folder: Path) -> Path:

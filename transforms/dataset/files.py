@@ -41,7 +41,13 @@ def open_file(path: str) -> BinaryIO:
     """Opens a file for reading; a compressed one gives its decompressed content."""
     if is_local(path):
         check_regular_file(path)
-    return decompress(FileSystems.open(path, _BINARY, CompressionTypes.UNCOMPRESSED), path)
+    try:
+        file = FileSystems.open(path, _BINARY, CompressionTypes.UNCOMPRESSED)
+    except (BeamIOError, OSError):
+        raise
+    except Exception as error:  # every object store raises its own
+        raise OSError(first_line(error)) from error
+    return decompress(file, path)
 
 
 def read_bytes(path: str) -> bytes | None:
