@@ -17,6 +17,8 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from apache_beam.io.aws import s3io
+from apache_beam.options.pipeline_options import PipelineOptions
 
 from benchmarks.engines import render_requests
 from pipelines import folder_progress, mine
@@ -232,6 +234,26 @@ def test_mining_continues_after_a_kill(store, do):
     assert (counters["mine/tile_tasks"], counters["mine/tile_tasks_reused"]) == (10, 4)
     do("exact", True)
     assert found_below(store, "killed", counters=False) == found_below(store, "exact", counters=False)
+
+
+@pytest.mark.parametrize("name", [S3_NAME], indirect=True)
+def test_flags_of_the_store_reach_worker_processes(store, local, do, monkeypatch):
+    """They are the alternative to the environment; one boto3 client serves all requests of a process."""
+    secrets = {"AWS_ENDPOINT_URL": "endpoint_url", "AWS_ACCESS_KEY_ID": "access_key_id"}
+    secrets |= {"AWS_SECRET_ACCESS_KEY": "secret_access_key", "AWS_DEFAULT_REGION": "region_name"}
+    flags = [f"--s3_{flag}={store.environment[variable]}" for variable, flag in secrets.items()]
+    for variable in secrets:
+        monkeypatch.delenv(variable)
+    command = ["embed", "--input", store.path("sentences"), "--output", store.path("flags")]
+    clear_process_caches()
+    assert main([*command, "--model", str(local / "model"), "--workers=2", *flags]) == 0
+    found = {name: each for name, each in found_below(store, "flags/embeddings").items() if name.endswith(".parquet")}
+    monkeypatch.undo()
+    do("run", True)
+    assert found == {name: each for name, each in found_below(store, "run/embeddings").items() if name in found}
+    assert len(found) == 8
+    clients = {id(s3io.S3IO(options=PipelineOptions(flags)).client.client) for _ in range(3)}
+    assert len(clients) == 1
 
 
 @pytest.mark.parametrize("name", [S3_NAME], indirect=True)
