@@ -147,7 +147,7 @@ def test_verify_finds_what_is_damaged(store, do, capsys):
 
 
 def test_an_object_that_is_missing_is_a_system_error(store):
-    with pytest.raises(OSError, match=r"(?i)not found|no such object"):
+    with pytest.raises(OSError, match=r"Not found|^404 "):
         open_file(store.path("nothing.parquet"))
 
 
@@ -279,12 +279,12 @@ def grows_too_fast(few: int, some: int, many: int) -> bool:
 
     What grows with it grows twice as much the second time; what grows with blocks x blocks, four times as much.
     """
-    return many - some > 2.5 * max(some - few, 0) + 12
+    return many - some > 2.1 * max(some - few, 0) + 12
 
 
 def test_requests_for_every_pair_of_blocks_would_be_found():
     pairs = [blocks * (blocks + 1) // 2 for blocks in BLOCKS]
-    assert grows_too_fast(*(100 + 10 * blocks + number for blocks, number in zip(BLOCKS, pairs, strict=True)))
+    assert grows_too_fast(*(100 + 30 * blocks + number for blocks, number in zip(BLOCKS, pairs, strict=True)))
     assert not grows_too_fast(*(100 + 30 * blocks for blocks in BLOCKS))
 
 
@@ -306,7 +306,6 @@ def growing_jobs(store: Store, local: Path, folder: Path, blocks: int) -> dict[s
     store.put(f"{place}/sentences/part.parquet", (folder / "part.parquet").read_bytes())
     out, size = store.path(f"{place}/out"), f"--block_rows={BLOCK_ROWS}"
     model = ["--model", str(local / "model")]
-    kmeans = ["--algorithm=kmeans", "--k=4", size]
     compare = ["mine", "--input", f"{out}/embeddings", "--top_k=4", size]
     routed = ["--index=routed", f"--cells={blocks // 2}", "--probes=2"]
     return {
@@ -314,7 +313,6 @@ def growing_jobs(store: Store, local: Path, folder: Path, blocks: int) -> dict[s
         "mine, exact": [*compare, "--output", out],
         "mine, routed": [*compare, "--output", store.path(f"{place}/routed"), *routed],
         "cluster, leiden": ["cluster", "--input", out, "--output", out, size],
-        "cluster, k-means": ["cluster", "--input", out, "--output", f"{out}/kmeans", *kmeans],
     }
 
 
