@@ -13,7 +13,7 @@ help: ## list the targets
 
 $(READY): constraints.txt setup.py
 	$(PYTHON) -m venv --clear $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[model,sentencepiece,yaml,dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[model,sentencepiece,yaml,dev,stores]'
 	@touch $@
 
 .PHONY: setup
@@ -54,7 +54,7 @@ bench: $(READY) ## measure what the README claims: make bench DATA=folder
 	$(BIN)/python -m benchmarks.documents
 
 .PHONY: engines
-engines: $(READY) ## prove the jobs on every engine at hand and write the table in docs/operating.md
+engines: $(READY) ## prove the jobs on every engine and object store at hand and write the tables in docs/operating.md
 	HF_HUB_OFFLINE=1 ENGINES_RECORD=benchmarks/results/engines.json $(BIN)/python -m pytest -m engines
 	$(BIN)/python -m benchmarks.engines
 

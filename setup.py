@@ -57,6 +57,16 @@ setup(
         "train": ["accelerate", "peft", "tensorboard"],
         # UMAP before HDBSCAN.
         "umap": ["umap-learn"],
+        # Object stores on loopback, for tests.
+        "stores": [
+            "apache-beam[aws]>=2.70",
+            "flask",
+            "flask-cors",
+            "gcp-storage-emulator",
+            "gcsfs",
+            "moto[s3]>=5",
+            "s3fs",
+        ],
         # What only benchmarks are compared with.
         "bench": ["bertopic"],
         "dev": [

@@ -7,6 +7,7 @@ from typing import Any
 
 import apache_beam as beam
 import grpc
+from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import (
     DebugOptions,
     DirectOptions,
@@ -81,8 +82,13 @@ def check_engine(beam_flags: Sequence[str], workers: int) -> PipelineOptions:
 
 
 def check_command(beam_flags: Sequence[str], workers: int) -> None:
-    """Checks the engine for a command, which shows figures at its end and so cannot be a dry run."""
-    if check_engine(beam_flags, workers).view_as(TestOptions).dry_run:
+    """Checks the engine for a command, which shows figures at its end and so cannot be a dry run.
+
+    From here on files are read with the options of the command, also by steps before and without a pipeline.
+    """
+    options = check_engine(beam_flags, workers)
+    FileSystems.set_options(options)
+    if options.view_as(TestOptions).dry_run:
         raise DataError("--dry_run builds a job and runs nothing, so there would be no result: use submit() in Python")
 
 

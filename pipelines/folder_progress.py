@@ -1,6 +1,7 @@
 """The progress display of a local job."""
 
 import threading
+import time
 from collections.abc import Callable
 from types import TracebackType
 from typing import Any
@@ -9,6 +10,7 @@ from sbert_core.progress import ProgressBar
 from transforms.dataset.files import list_folder
 
 _POLL_SECONDS = 0.5
+_PAUSE_PER_LISTING = 50  # listing a large folder of an object store takes many requests: at most 2% of the time
 
 
 class Progress:
@@ -54,7 +56,9 @@ class Progress:
 
     def _watch(self) -> None:
         with ProgressBar(self._label, self._total, self._unit, done=self.done()) as bar:
-            running = True
+            running, pause = True, _POLL_SECONDS
             while running:
-                running = not self._stop.wait(_POLL_SECONDS)
+                running = not self._stop.wait(pause)
+                start = time.monotonic()
                 bar.advance_to(self.done())
+                pause = max(_POLL_SECONDS, _PAUSE_PER_LISTING * (time.monotonic() - start))

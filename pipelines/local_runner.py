@@ -11,7 +11,7 @@ import sys
 import threading
 from typing import Any
 
-from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.options.pipeline_options import GoogleCloudOptions, PipelineOptions, S3Options
 from apache_beam.portability import python_urns
 from apache_beam.portability.api import beam_provision_api_pb2
 from apache_beam.runners.portability.fn_api_runner import fn_runner, worker_handlers
@@ -33,7 +33,10 @@ class LocalRunner(fn_runner.FnApiRunner):
         super().__init__(provision_info=fn_runner.ExtendedProvisionInfo(info))
 
     def run_via_runner_api(self, pipeline_proto: Any, options: PipelineOptions) -> fn_runner.RunnerResult:
-        """Runs with our worker processes in place of Beam's."""
+        """Runs with our worker processes in place of Beam's; they get the options of file systems."""
+        for kind in (S3Options, GoogleCloudOptions):
+            given = options.view_as(kind).get_all_options(drop_default=True, current_only=True)
+            self._provision_info.provision_info.pipeline_options.update(given)
         with watching(WorkerGroup()) as group:
             for environment in pipeline_proto.components.environments.values():
                 if environment.urn == python_urns.SUBPROCESS_SDK:

@@ -25,7 +25,7 @@ from transforms.clusters import label_in_levels, tally
 from transforms.dataset.assign_ordinals import AssignOrdinals
 from transforms.encode.encode_sentences import EncodeSentences
 from transforms.neighbors import tile_tasks
-from transforms.neighbors.routed import FindRoutedNeighbors
+from transforms.neighbors.route_rows import RoutingSettings
 
 BLOCK_ROWS, K, CLUSTERS, QUERIES = 40, 8, 8, 20
 CHUNK_ROWS, RANGE_BYTES = 80, 800  # of the sort of ids
@@ -101,7 +101,7 @@ def small_pieces() -> Iterator[None]:
         # It lists a folder every second, however few rows there are.
         stack.enter_context(mock.patch.object(folder_progress, "list_folder", return_value={}))
         sort = {"chunk_rows": CHUNK_ROWS, "range_bytes": RANGE_BYTES}
-        for transform, defaults in ((AssignOrdinals, sort), (FindRoutedNeighbors, {"group_rows": BLOCK_ROWS})):
+        for transform, defaults in ((AssignOrdinals, sort), (RoutingSettings, {"group_rows": BLOCK_ROWS})):
             stack.enter_context(mock.patch.dict(transform.__init__.__kwdefaults__, defaults))
         yield
 

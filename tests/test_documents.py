@@ -14,6 +14,7 @@ import yaml
 from benchmarks.documents import DOCUMENTS as GENERATED
 from benchmarks.documents import render
 from benchmarks.engines import render as render_engines
+from benchmarks.engines import render_requests
 from benchmarks.measure import RESULTS
 from pipelines.cli import JOBS, OPTIONS
 from pipelines.flags import FlagParser, add_flags, parse_flags
@@ -170,3 +171,5 @@ def test_the_table_of_engines_is_that_of_the_record():
     record = json.loads((RESULTS / "engines.json").read_text(encoding="utf-8"))
     text = GUIDE.read_text(encoding="utf-8")
     assert render_engines(text, record) == text
+    requests = json.loads((RESULTS / "requests.json").read_text(encoding="utf-8"))
+    assert render_requests(text, requests) == text

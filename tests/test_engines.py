@@ -20,9 +20,11 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from benchmarks.engines import render
 from pipelines.cli import main
 from tests.engines.catalog import ENGINES, JOBS, Services, running_services
-from tests.engines.jobs import ROWS, SHARDS, Commands, contents, make_sentences
+from tests.engines.jobs import Commands
 from tests.engines.many_bundles import SEED_VARIABLE, ManyBundlesRunner
+from tests.engines.outputs import contents
 from tests.engines.record import proving
+from tests.engines.sentences import ROWS, SHARDS, make_sentences
 from transforms.dataset.files import commit
 
 pytestmark = pytest.mark.engines

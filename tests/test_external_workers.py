@@ -20,7 +20,8 @@ import pytest
 from apache_beam.portability.api import beam_job_api_pb2, beam_job_api_pb2_grpc
 
 from tests.engines.catalog import ENGINES, JOBS, ROOT, Services, running_services
-from tests.engines.jobs import Commands, contents
+from tests.engines.jobs import Commands
+from tests.engines.outputs import contents
 from tests.engines.record import proving
 from tests.fault_processes import are_gone, children_of, is_alive
 

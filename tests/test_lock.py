@@ -4,6 +4,8 @@ import json
 import multiprocessing
 import os
 import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -87,5 +89,13 @@ def test_an_object_store(tmp_path, monkeypatch):
             time.sleep(0.02)
     assert not path.exists()
     path.write_text(json.dumps({**first, "renewed": time.time() - 3600}))
+    with lock_output(folder, "mine"):
+        assert json.loads(path.read_text())["job"] == "mine"
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    path.write_text(json.dumps({**first, "pid": ended.pid, "pid_namespace": "of another machine"}))
+    with pytest.raises(DataError, match="is being written by embed"), lock_output(folder, "mine"):
+        pass
+    path.write_text(json.dumps({**first, "pid": ended.pid}))
     with lock_output(folder, "mine"):
         assert json.loads(path.read_text())["job"] == "mine"

@@ -45,3 +45,11 @@ def note(engine: str, job: str, outcome: str, reason: str | None = None) -> None
         if outcome != "skipped" or known.get(job, {}).get("outcome") != "passed":
             known[job] = outcome_now
         path.write_text(json.dumps(record, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+
+
+def note_requests(store: str, counts: dict[str, dict[int, dict[str, int]]]) -> None:
+    """Stores the requests of jobs, by the number of blocks and their kind, beside the record."""
+    if "ENGINES_RECORD" not in os.environ:
+        return
+    path = Path(os.environ["ENGINES_RECORD"]).with_name("requests.json")
+    path.write_text(json.dumps({store: counts}, indent=2) + "\n", encoding="utf-8")

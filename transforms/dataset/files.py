@@ -13,15 +13,23 @@ from typing import IO, Any, BinaryIO, NamedTuple
 
 from apache_beam.io.filesystem import BeamIOError, CompressionTypes
 from apache_beam.io.filesystems import FileSystems
+from apache_beam.options.pipeline_options import PipelineOptions
 
 from sbert_core.data.formats import decompress, first_line
 from sbert_core.data.storage import check_regular_file
 from sbert_core.errors import DataError
+from transforms.dataset.s3_client import share_client
 
 _BINARY = "application/octet-stream"
 _WORK_NAME = re.compile(r"[0-9a-f]{16}")
 TEMPORARY_NAME = re.compile(r"\..+\.[0-9a-f]{32}\.tmp")
 """The name of a file while it is being written."""
+
+# Beam sets them when a pipeline is made or a worker starts. Before that its S3 refuses to work, and its GCS reads the
+# command line of whatever program this is.
+if FileSystems._pipeline_options is None:
+    FileSystems.set_options(PipelineOptions([]))
+share_client()
 
 
 def is_local(path: str) -> bool:
@@ -33,7 +41,13 @@ def open_file(path: str) -> BinaryIO:
     """Opens a file for reading; a compressed one gives its decompressed content."""
     if is_local(path):
         check_regular_file(path)
-    return decompress(FileSystems.open(path, _BINARY, CompressionTypes.UNCOMPRESSED), path)
+    try:
+        file = FileSystems.open(path, _BINARY, CompressionTypes.UNCOMPRESSED)
+    except (BeamIOError, OSError):
+        raise
+    except Exception as error:  # every object store raises its own
+        raise OSError(first_line(error)) from error
+    return decompress(file, path)
 
 
 def read_bytes(path: str) -> bytes | None:

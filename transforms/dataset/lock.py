@@ -2,7 +2,8 @@
 
 On a file system the operating system holds the lock and releases it when the process ends, however it ends. An object
 store has no locks: there the lock is a file that its owner renews every minute. A lock that was not renewed for ten
-minutes is taken over. Two jobs that start within the same second may both get the lock of an object store.
+minutes is taken over, and at once if its owner was a process of this machine that has ended. Two jobs that start within
+the same second may both get the lock of an object store.
 """
 
 import contextlib
@@ -60,7 +61,30 @@ def lock_output(folder: str, job: str) -> Iterator[None]:
 
 def _owner(job: str) -> dict[str, Any]:
     started = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-    return {"job": job, "host": socket.gethostname(), "pid": os.getpid(), "since": started, "renewed": time.time()}
+    process = {"host": socket.gethostname(), "pid": os.getpid(), "pid_namespace": _pid_namespace()}
+    return {"job": job, **process, "since": started, "renewed": time.time()}
+
+
+def _pid_namespace() -> str | None:
+    """Where a process id means one process: a boot of a machine, and one of its containers. None if not known."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+        return f"{boot} {Path('/proc/self/ns/pid').readlink()}"
+    except OSError:
+        return None
+
+
+def _has_ended(owner: dict[str, Any]) -> bool:
+    """Whether an owner is known to have ended. A process that has its id now counts as the owner."""
+    if owner.get("pid_namespace") is None or owner["pid_namespace"] != _pid_namespace():
+        return False
+    try:
+        os.kill(owner["pid"], 0)  # sends nothing
+    except ProcessLookupError:
+        return True
+    except OSError:  # a process of another user
+        return False
+    return False
 
 
 def _refusal(folder: str, content: bytes) -> DataError:
@@ -138,6 +162,7 @@ def _lock_in_store(folder: str, job: str) -> Iterator[None]:
 
 def _is_stale(content: bytes) -> bool:
     try:
-        return time.time() - float(json.loads(content)["renewed"]) > EXPIRY_S
+        owner = json.loads(content)
+        return time.time() - float(owner["renewed"]) > EXPIRY_S or _has_ended(owner)
     except (ValueError, KeyError, TypeError):
         return True
