@@ -27,6 +27,7 @@ from apache_beam.portability.api import (
 from apache_beam.runners.portability import local_job_service
 from apache_beam.runners.portability.fn_api_runner import fn_runner, worker_handlers
 
+from pipelines.stage_order import OrderedRunner
 from pipelines.watched_workers import WatchedHandler, WorkerGroup, watching
 
 URN = "sbert_beam:env:watched_external:v1"
@@ -45,7 +46,7 @@ class WatchedJob(local_job_service.BeamJob):
 
     def _invoke_runner(self) -> fn_runner.RunnerResult:
         self.set_state(beam_job_api_pb2.JobState.RUNNING)
-        runner = fn_runner.FnApiRunner(provision_info=self._provision_info)
+        runner = OrderedRunner(provision_info=self._provision_info)
         runner._num_workers = self._workers
         with watching(self._group) as group:
             for environment in self._pipeline_proto.components.environments.values():

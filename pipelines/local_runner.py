@@ -17,13 +17,14 @@ from apache_beam.portability.api import beam_provision_api_pb2
 from apache_beam.runners.portability.fn_api_runner import fn_runner, worker_handlers
 from google.protobuf import json_format, struct_pb2, text_format
 
+from pipelines.stage_order import OrderedRunner
 from pipelines.watched_workers import WatchedHandler, WorkerGroup, watching
 
 URN = "sbert_beam:env:worker_process:v1"
 _EXIT_SECONDS = 10  # for an idle worker to end after the last request
 
 
-class LocalRunner(fn_runner.FnApiRunner):
+class LocalRunner(OrderedRunner):
     """Runs a pipeline here; with `direct_running_mode=multi_processing` in worker processes."""
 
     def __init__(self) -> None:

@@ -59,7 +59,7 @@ def commands(tmp_path_factory) -> Commands:
 
 @pytest.fixture(scope="module")
 def services(tmp_path_factory) -> Iterator[Services]:
-    with running_services(tmp_path_factory.mktemp("services"), is_ours=True) as running:
+    with running_services(tmp_path_factory.mktemp("services")) as running:
         yield running
 
 
@@ -149,7 +149,7 @@ def test_a_worker_killed_while_it_publishes(kill_and_repeat):
 
 
 def test_a_killed_job_service_is_told_in_one_line(commands, tmp_path, tmp_path_factory, capsys):
-    with running_services(tmp_path_factory.mktemp("services"), is_ours=True) as services:
+    with running_services(tmp_path_factory.mktemp("services")) as services:
         with Trap(services, KILLED["embed"][1], lambda _: kill(services.process)) as trap:
             assert commands.run("embed", tmp_path, ENGINES[ENGINE].flags_with(services)) == 1
         assert len(trap.workers) == 2

@@ -126,10 +126,10 @@ def build_wheel(folder: Path) -> Path:
 
 
 @contextlib.contextmanager
-def running_services(folder: Path, is_ours: bool = False) -> Iterator[Services]:
+def running_services(folder: Path) -> Iterator[Services]:
     """Starts the job service and the pool of workers in `folder`, and stops them and all workers in the end.
 
-    The job service is Beam's, or ours. Workers find what is installed beside our package, but not our package: editable
+    The job service is ours. Workers find what is installed beside our package, but not our package: editable
     installs work by .pth files, which `python -S` does not read, and the working directory is not the checkout.
     """
     wheel = build_wheel(folder)
@@ -141,7 +141,7 @@ def running_services(folder: Path, is_ours: bool = False) -> Iterator[Services]:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(installed), "OMP_NUM_THREADS": "1"}
     with (folder / "services.log").open("wb") as log:
         process = subprocess.Popen(
-            [*isolated, HERE / "job_service.py", boot, *([ROOT] if is_ours else [])],
+            [*isolated, HERE / "job_service.py", boot, ROOT],
             cwd=folder,
             env=environment,
             stdin=subprocess.PIPE,

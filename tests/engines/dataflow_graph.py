@@ -4,9 +4,10 @@ from apache_beam import Pipeline
 from apache_beam.options.pipeline_options import PipelineOptions, TestOptions
 from apache_beam.portability.api import beam_runner_api_pb2
 from apache_beam.runners.dataflow.dataflow_runner import DataflowRunner
-from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 from apache_beam.runners.runner import PipelineResult
 from apache_beam.transforms.environments import EmbeddedPythonEnvironment
+
+from pipelines.stage_order import OrderedRunner
 
 
 class DataflowGraphRunner(DataflowRunner):
@@ -25,4 +26,4 @@ class DataflowGraphRunner(DataflowRunner):
         for environment in graph.components.environments.values():
             environment.urn, environment.payload = here.urn, here.payload
             del environment.dependencies[:]
-        return FnApiRunner().run_via_runner_api(graph, PipelineOptions())
+        return OrderedRunner().run_via_runner_api(graph, PipelineOptions())

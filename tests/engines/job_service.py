@@ -1,8 +1,7 @@
-"""A job service and Beam's pool of external workers, in one process whose workers know nothing of our package.
+"""Our job service and Beam's pool of external workers, in one process whose workers know nothing of our package.
 
-Run as a script: `job_service.py BOOT_SCRIPT [CHECKOUT]`. The job service is Beam's, or with a checkout ours. Prints the
-two addresses as a line of JSON, and serves until its input is closed, which also happens if the process that started
-it dies. Everything that listens here does so on the loopback interface only, which Beam itself does not offer.
+Run as a script: `job_service.py BOOT_SCRIPT CHECKOUT`. Prints the two addresses as a line of JSON, and serves until its
+input is closed, which also happens if the process that started it dies. Everything that listens here does so on the loopback interface only, which Beam itself does not offer.
 """
 
 import json
@@ -10,28 +9,11 @@ import re
 import sys
 
 import grpc
-from apache_beam.portability.api import beam_job_api_pb2
-from apache_beam.runners.portability import local_job_service
-from apache_beam.runners.portability.fn_api_runner import fn_runner, worker_handlers
+from apache_beam.runners.portability.fn_api_runner import worker_handlers
 from apache_beam.runners.worker.worker_pool_main import BeamFnExternalWorkerPoolServicer
 
 HOST = "127.0.0.1"
 WORKERS = 2
-
-
-class TwoWorkerJob(local_job_service.BeamJob):
-    """A job that is given two workers; Beam's own gives each job one."""
-
-    def _invoke_runner(self):
-        self.set_state(beam_job_api_pb2.JobState.RUNNING)
-        runner = fn_runner.FnApiRunner(provision_info=self._provision_info)
-        runner._num_workers = WORKERS
-        return runner.run_via_runner_api(self._pipeline_proto, self.pipeline_options())
-
-
-class LoopbackJobService(local_job_service.LocalJobServicer):
-    def get_service_address(self) -> str:
-        return HOST
 
 
 def listen_on_loopback() -> None:
@@ -44,14 +26,11 @@ def listen_on_loopback() -> None:
 
 if __name__ == "__main__":
     listen_on_loopback()
-    boot, *checkout = sys.argv[1:]
-    if checkout:
-        sys.path[:0] = checkout  # of this process alone: workers do not inherit it
-        from pipelines.job_service import new_service
+    boot, checkout = sys.argv[1:]
+    sys.path.insert(0, checkout)  # of this process alone: workers do not inherit it
+    from pipelines.job_service import new_service
 
-        service = new_service(WORKERS)
-    else:
-        service = LoopbackJobService(beam_job_type=TwoWorkerJob)
+    service = new_service(WORKERS)
     job_port = service.start_grpc_server()
     pool, _server = BeamFnExternalWorkerPoolServicer.start(use_process=True, container_executable=boot)
     print(json.dumps({"jobs": f"{HOST}:{job_port}", "workers": pool.replace("localhost", HOST)}), flush=True)

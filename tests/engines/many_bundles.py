@@ -20,6 +20,7 @@ from apache_beam.runners.portability.fn_api_runner import fn_runner, translation
 from apache_beam.runners.worker import bundle_processor
 from apache_beam.transforms.environments import EmbeddedPythonEnvironment
 
+from pipelines.stage_order import OrderedRunner
 from sbert_core.process_cache import clear_process_caches
 
 SEED_VARIABLE = "MANY_BUNDLES_SEED"
@@ -29,7 +30,7 @@ TWIN_SHARE = 0.15  # bundles that run twice at the same time
 NEW_WORKER_SHARE = 0.1  # bundles before which the workers are replaced
 
 
-class ManyBundlesRunner(fn_runner.FnApiRunner):
+class ManyBundlesRunner(OrderedRunner):
     """Runs a pipeline in this process, one bundle per element; `happened` counts what was done to the bundles."""
 
     happened: dict[str, int] = {}  # of the last run; a class attribute, because commands make their own runners
