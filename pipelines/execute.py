@@ -2,6 +2,7 @@
 
 import re
 import socket
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -138,10 +139,21 @@ def _run(root: beam.Pipeline) -> PipelineResult:
 
     try:
         with signals.on_stop(cancel), quiet_threads():
-            result.wait_until_finish()
+            _wait(result)
     except KeyboardInterrupt as error:
         raise KeyboardInterrupt(_cancel(result, runner)) from error
     return result
+
+
+def _wait(result: PipelineResult) -> None:
+    """Waits for a remote job; if the connection breaks, also for the thread that reads messages, which fails as well."""
+    try:
+        result.wait_until_finish()
+    except grpc.RpcError:
+        for thread in threading.enumerate():
+            if thread.name == "wait_until_finish_read":
+                thread.join(_CONNECT_TIMEOUT_S)
+        raise
 
 
 def _cancel(result: PipelineResult, runner: str) -> str:

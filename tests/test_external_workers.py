@@ -148,6 +148,7 @@ def test_a_worker_killed_while_it_publishes(kill_and_repeat):
     kill_and_repeat("embed", r"/embeddings/_manifest\.json$", PARTS)
 
 
+@pytest.mark.filterwarnings("error::pytest.PytestUnhandledThreadExceptionWarning")  # a traceback on standard error
 def test_a_killed_job_service_is_told_in_one_line(commands, tmp_path, tmp_path_factory, capsys):
     with running_services(tmp_path_factory.mktemp("services")) as services:
         with Trap(services, KILLED["embed"][1], lambda _: kill(services.process)) as trap:

@@ -1,7 +1,8 @@
 """Our job service and Beam's pool of external workers, in one process whose workers know nothing of our package.
 
 Run as a script: `job_service.py BOOT_SCRIPT CHECKOUT`. Prints the two addresses as a line of JSON, and serves until its
-input is closed, which also happens if the process that started it dies. Everything that listens here does so on the loopback interface only, which Beam itself does not offer.
+input is closed, which also happens if the process that started it dies. Everything that listens here does so on the
+loopback interface only, which Beam itself does not offer.
 """
 
 import json
