@@ -146,7 +146,7 @@ def _run(root: beam.Pipeline) -> PipelineResult:
 
 
 def _wait(result: PipelineResult) -> None:
-    """Waits for a remote job; if the connection breaks, also for the thread that reads messages, which fails as well."""
+    """Waits for a remote job; if the connection breaks, also for the thread that reads messages: it fails as well."""
     try:
         result.wait_until_finish()
     except grpc.RpcError:
