@@ -10,6 +10,7 @@ from benchmarks.experiment_tables import LABELS, facts, over_seeds, spread
 from benchmarks.experiments import DESCENDANTS, SIGNALS, STUDENT
 from benchmarks.measure import RESULTS
 from benchmarks.recipes import BASE, Places, recipes
+from benchmarks.scale_figures import million_figures, routed_figures
 from sbert_core.data import schema
 from sbert_core.data.schema import AddedColumns
 
@@ -65,7 +66,7 @@ def embed_figures() -> str:
 
 def mine_figures() -> str:
     result = json.loads((RESULTS / "mine.json").read_text(encoding="utf-8"))
-    threshold, routed, workers = result["threshold"], result["routed"], result["workers"]
+    threshold, workers = result["threshold"], result["workers"]
     versions = result["machine"]
     unlike = {
         peer: sum(size.get(f"pairs_unlike_{peer}", 0) for size in threshold["sizes"])
@@ -92,19 +93,13 @@ def mine_figures() -> str:
         f"{size['of_bare_product']:.2f} times at {size['rows']:,}" for size in result["neighbors"]["sizes"]
     )
     peaks = ", ".join(f"{size['peak_mib']:.0f} MiB at {size['rows']:,}" for size in result["memory"]["sizes"])
-    pairs = routed["pairs"]
-    audit = pairs["routed"]["audit"]
     lines += [
         "",
         f"Cost grows with the power {threshold['exponent']:.2f} of the rows. The nearest {result['neighbors']['k']} of",
         f"every row, without a threshold, take the bare product {neighbors} rows. The exact job's peak",
         f"memory is {peaks} rows.",
         f"Two worker processes are {workers['speed_up_start_up_aside']:.2f} times as fast as one at",
-        f"{workers['rows']:,} rows, start-up aside ({workers['speed_up']:.2f} with it). Routed mining of pairs over",
-        f"{audit['min_score']} at {routed['rows']:,} rows with {pairs['routes']} routes takes",
-        f"{pairs['routed']['cpu_s']:.0f} CPU seconds, the exact job {pairs['exact']['cpu_s']:.0f}:",
-        f"{pairs['cpu_ratio']:.1f} times less, at a measured recall of {audit['recall']:.3f}. For all neighbours, with",
-        f"{routed['neighbors']['routes']} routes, it is {routed['neighbors']['cpu_ratio']:.1f} times less.",
+        f"{workers['rows']:,} rows, start-up aside ({workers['speed_up']:.2f} with it).",
     ]
     return "\n".join(lines)
 
@@ -289,9 +284,10 @@ SECTIONS = {
     "findings": experiment_findings,
     "tables": tables,
     "figures": lambda: "\n\n".join(
-        [encode_figures(), embed_figures(), mine_figures(), cluster_figures(), train_figures()]
+        [encode_figures(), embed_figures(), mine_figures(), routed_figures(), cluster_figures(), train_figures()]
     ),
     "checks": check_figures,
+    "million": million_figures,
 }
 
 

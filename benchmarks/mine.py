@@ -1,4 +1,4 @@
-"""Mining against sentence-transformers, faiss and the bare matrix product; how it grows, and the routed index.
+"""Mining against sentence-transformers, faiss and the bare matrix product, and how it grows.
 
     python -m benchmarks.mine --data DATA [--vectors FILE.npy]
 
@@ -247,28 +247,6 @@ def measure_memory(vectors: np.ndarray, scratch: Path) -> dict[str, Any]:
     return {"k": NEIGHBORS, "sizes": runs}
 
 
-def compare_routed(vectors: np.ndarray, scratch: Path) -> dict[str, Any]:
-    """The whole job at 200,000 rows, exact and routed, on one core: for pairs alone, and for all neighbours."""
-    corpus = write_corpus(scratch / "routed", vectors[:ROWS])
-    settings: dict[str, Any] = {"input": corpus, "min_score": 0.8}
-    pairs = {**settings, "min_neighbor_score": 0.8}
-    results: dict[str, Any] = {"rows": len(vectors[:ROWS])}
-    for name, exact_flags, routed_flags in (
-        ("pairs", pairs, {**pairs, "index": "routed", "routes": 2}),
-        ("neighbors", settings, {**settings, "index": "routed"}),
-    ):
-        exact, routed = start(exact_flags), [start(routed_flags) for _ in range(3)]
-        medians = {key: statistics.median(run[key] for run in routed) for key in ("cpu_s", "wall_s", "peak_mib")}
-        results[name] = {
-            "routes": MineOptions(**routed_flags, output="unused").routes,
-            "exact": exact,
-            "routed": {**medians, "audit": routed[0]["audit"]},
-            "cpu_ratio": exact["cpu_s"] / medians["cpu_s"],
-            "wall_ratio": exact["wall_s"] / medians["wall_s"],
-        }
-    return results
-
-
 def main() -> None:
     """Measures everything and stores benchmarks/results/mine.json."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -297,7 +275,6 @@ def main() -> None:
             "exact scores": lambda: measure_exact_scores(vectors),
             "memory": lambda: measure_memory(vectors, scratch),
             "workers": lambda: measure_workers(vectors, scratch),
-            "routed": lambda: compare_routed(vectors, scratch),
         }
         measure_sections("mine", sections, arguments.only)
 
