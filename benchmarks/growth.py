@@ -5,18 +5,20 @@ import math
 from sbert_core.clusters.micro_clusters import ROWS_PER_CENTER, SAMPLE_ROWS
 from sbert_core.clusters.two_levels import choose_levels, flat_bytes
 from sbert_core.data.sorted_ids import RANGE_BYTES
-from sbert_core.neighbors.cells import GROUP_ROWS, MAX_SAMPLE_ROWS, SAMPLE_ROWS_PER_CELL, choose_routing
+from sbert_core.neighbors.cells import GROUP_ROWS, MAX_SAMPLE_ROWS, SAMPLE_ROWS_PER_CELL, TYPICAL_PROBES, count_cells
 from transforms.dataset.corpus import BLOCK_ROWS
 from transforms.dataset.ordinal_files import CACHED_ID_BYTES, CACHED_NUMBER_BYTES
-from transforms.neighbors.block_cache import CACHE_BYTES
+from transforms.neighbors.block_cache import CACHE_BYTES, RECENT_BYTES
 from transforms.neighbors.exact import MAX_HELD_BYTES
+from transforms.neighbors.group_steps import CACHED_LIST_BYTES, NEAR
+from transforms.neighbors.route_rows import PILOT_ROWS
+from transforms.neighbors.routed_files import CACHED_GROUP_BYTES, MAX_GATHERED_GROUPS
 from transforms.neighbors.tile_tasks import MAX_RUN_ROWS, MAX_RUN_SLOTS, MIN_RUNS
 
 TOP_K, CLUSTERS = 32, 100
 PASSES = 12  # k-means reads the vectors so often
-RECALL, AUDIT_ROWS = 0.97, 1000
-NEAR = 24  # neighbours of a row whose neighbours it is compared with, in routed mining
-GROUPS_IN_MEMORY = 16  # of routed mining, per process
+AUDIT_ROWS = 1000
+ROUNDS = 1  # over neighbours' neighbours, in routed mining
 ID_BYTES = 15  # of an id of eleven letters in memory
 MICRO_CLUSTERS = SAMPLE_ROWS // ROWS_PER_CENTER
 
@@ -28,11 +30,11 @@ def block_rows(job: str, rows: float) -> int:
 
 def cosines(job: str, rows: float) -> float:
     """How many pairs of vectors a job compares."""
-    routing = choose_routing(int(rows), RECALL)
-    in_cells = rows * routing.probes * rows / routing.cells
+    cells = count_cells(int(rows))
+    in_cells = rows * min(TYPICAL_PROBES, cells) * rows / cells
     return {
         "mine exact": rows * (rows + BLOCK_ROWS) / 2,
-        "mine routed": in_cells + rows * (routing.cells + routing.rounds * NEAR**2 + AUDIT_ROWS),
+        "mine routed": in_cells + rows * (cells + ROUNDS * NEAR**2 + AUDIT_ROWS + PILOT_ROWS),
         "cluster kmeans": PASSES * CLUSTERS * rows,
         "cluster leiden": rows * MICRO_CLUSTERS,
     }.get(job, 0.0)
@@ -51,7 +53,7 @@ def count_tasks(job: str, rows: float) -> int:
     groups = math.ceil(rows / GROUP_ROWS)
     tasks = {
         "mine exact": runs * (runs + 1) // 2,
-        "mine routed": 2 * blocks + groups * (3 + choose_routing(int(rows), RECALL).rounds),
+        "mine routed": 2 * blocks + groups * (3 + ROUNDS),
         "cluster kmeans": blocks * PASSES,
         "cluster leiden": blocks * 7,
     }
@@ -80,10 +82,11 @@ def worker_bytes(job: str, rows: float, dim: int) -> float:
     if job == "mine exact":
         needed = candidates + 2 * min(rows, MAX_RUN_ROWS) * TOP_K * 8 + rows * 4 + vectors + block
     elif job == "mine routed":
-        routing = choose_routing(int(rows), RECALL)
-        sample = min(SAMPLE_ROWS_PER_CELL * routing.cells, MAX_SAMPLE_ROWS, rows) * vector
-        groups = min(GROUPS_IN_MEMORY * GROUP_ROWS, rows) * (vector + 4 * routing.probes + 16)
-        needed = max(2 * sample + routing.cells * vector, groups + 8 * rows) + vectors
+        cells = count_cells(int(rows))
+        sample = min(SAMPLE_ROWS_PER_CELL * cells, MAX_SAMPLE_ROWS, rows) * vector
+        gathered = 2 * min(MAX_GATHERED_GROUPS * GROUP_ROWS, rows) * (vector + 4 * TYPICAL_PROBES + 16)
+        cached = min(CACHED_GROUP_BYTES + CACHED_LIST_BYTES, rows * (vector + 4 * (TYPICAL_PROBES + NEAR)))
+        needed = max(2 * sample + cells * vector, gathered, cached + 8 * rows) + min(RECENT_BYTES, rows * vector)
     elif job == "cluster leiden" and choose_levels(int(rows), dim, TOP_K) == 1:
         needed = flat_bytes(int(rows), dim, TOP_K)
     elif job == "cluster leiden":
