@@ -17,7 +17,7 @@ from typing import Any
 from benchmarks import growth
 from benchmarks.growth import cosines
 from benchmarks.measure import RESULTS
-from sbert_core.neighbors.cells import choose_routing
+from transforms.neighbors.route_rows import MAX_PROBES
 
 DOCUMENT = Path(__file__).parents[1] / "docs" / "scaling.md"
 SECTION = re.compile(r"(<!-- (\w+): [^\n]* -->\n).*?(<!-- end of \2 -->)", re.DOTALL)
@@ -235,7 +235,7 @@ def exact_table(model: Model) -> str:
     ]
     for rows in (100_000, 1_000_000, 10_000_000, 100_000_000, 1_000_000_000):
         exact, routed = (model.cost(job, rows).cpu_hours for job in ("mine exact", "mine routed"))
-        disk = 2 * rows * (16 + 4 * choose_routing(rows, growth.RECALL).probes + 4 * DIM) / 1e9  # routed, then grouped
+        disk = 2 * rows * (16 + 4 * MAX_PROBES + 4 * DIM) / 1e9  # routed, then grouped
         lines.append(
             f"| {rows:,} | {_short(exact)} | {_short(routed)} | {_short(exact / routed)} | {_short(disk)} GB |"
         )

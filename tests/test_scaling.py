@@ -1,6 +1,5 @@
 """What grows with a corpus: elements, bytes and opened files at three sizes, with few bundles and one per element."""
 
-import math
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -47,9 +46,6 @@ slow = pytest.mark.slow
 CHUNKS_BY_RANGES = re.compile(r"AssignOrdinals/(Split|GroupByRange|Sort|GroupByChunk)")
 """Each chunk sends something to each range: chunks x ranges elements. Bytes grow with the ids; see `ordinals`."""
 
-GROUPS_BY_RANGES = re.compile(r"FindNeighbors/(Found|AllRanges|GroupByBlockRange)")
-"""Each group of routed mining sends rows to each range of blocks: groups x ranges elements. Bytes grow with rows."""
-
 GROUPS_BY_PARTNERS = re.compile(r"^work (across|within|group|found)$")
 """Files of routed mining: a group is compared with the groups that its rows probe, a few hundred at most."""
 
@@ -58,8 +54,8 @@ LISTS_OF_PARTS = re.compile(
 )
 """Elements that list parts, blocks or slices: `PART_BYTES` for each."""
 
-ROUTED_PIECES = re.compile(r"FindNeighbors/(AllSamples|LearnCells|AllGroups|Slots|Layout|Route|AllSizes|Found|Audit/)")
-"""Elements of routed mining whose size depends on cells, groups or the audited rows."""
+CELLS = re.compile(r"RouteRows/(Route|AllSizes|LayOutCells)")
+"""Elements of routed mining that count the rows of each cell: 8 bytes for each of at most `MAX_CELLS` cells."""
 
 
 @pytest.fixture(scope="module")
@@ -96,9 +92,7 @@ def test_what_goes_between_steps_grows_no_faster_than_the_corpus(moves, runner, 
     assert any(each.elements > 2 for each in found[-1].values())
     for small, large in ((found[0], found[1]), (found[1], found[2])):
         for name, allowed in (("elements", FEW_ELEMENTS), ("bytes", FEW_BYTES)):
-            faster = (
-                f"{CHUNKS_BY_RANGES.pattern}|{GROUPS_BY_RANGES.pattern}" if name == "elements" else "AssignOrdinals"
-            )
+            faster = CHUNKS_BY_RANGES.pattern if name == "elements" else "AssignOrdinals"
             small_values, large_values = (values_of(each, name, re.compile(faster)) for each in (small, large))
             assert growing_faster(small_values, large_values, allowed) == {}
 
@@ -131,23 +125,12 @@ def test_folders_are_listed_a_few_times_however_large_the_corpus_is(moves, runne
 def test_no_element_grows_with_the_corpus(moves, runner, job):
     """Blocks have the same rows at all sizes, so an element has the same bytes unless it gathers something."""
     small, _, large = (counts.moved for counts in moves[runner, job])
-    gathering = re.compile(f"{LISTS_OF_PARTS.pattern}|{ROUTED_PIECES.pattern}|{CHUNKS_BY_RANGES.pattern}")
+    gathering = re.compile(f"{LISTS_OF_PARTS.pattern}|{CELLS.pattern}|{CHUNKS_BY_RANGES.pattern}")
     small_values, large_values = (values_of(each, "largest", gathering) for each in (small, large))
     assert growing_faster(small_values, large_values, 1000, growth=1.3) == {}
     n_blocks = SIZES[-1] // BLOCK_ROWS
     lists = {step: each.largest for step, each in large.items() if LISTS_OF_PARTS.search(step)}
     assert {step: size for step, size in lists.items() if size > PART_BYTES * n_blocks + 6000} == {}
-
-
-@slow
-@every_runner
-def test_routed_mining_sends_something_from_each_group_to_each_range(moves, runner):
-    for rows, counts in zip(SIZES, moves[runner, "mine routed"], strict=True):
-        blocks = rows // BLOCK_ROWS
-        moved = counts.shuffles["FindNeighbors/GroupByBlockRange"]
-        n_ranges = -(-blocks // max(math.isqrt(blocks), 1))
-        assert blocks <= moved.elements <= (blocks + 2) * n_ranges
-        assert moved.bytes <= rows * (K * 8 + 4) + 400 * moved.elements
 
 
 @slow
@@ -221,11 +204,12 @@ def largest_elements(run: Callable[[], None]) -> dict[str, int]:
 
 
 @slow
-def test_mining_a_whole_block_with_100_neighbours_has_no_large_element(tmp_path):
+@pytest.mark.parametrize("index", ["exact", "routed"])
+def test_mining_a_whole_block_with_100_neighbours_has_no_large_element(tmp_path, index):
     """All rows are near each other, so that every candidate is a pair of paraphrases and of duplicates."""
     rng = np.random.default_rng(0)
     vectors = (1 + 0.05 * rng.normal(size=(8200, 8))).astype(np.float32)
-    options = {"top_k": 100, "min_score": 0.1, "duplicate_score": 0.5, "max_pairs": 1000}
+    options = {"top_k": 100, "min_score": 0.1, "duplicate_score": 0.5, "max_pairs": 1000, "index": index}
     pattern = write_vectors(tmp_path / "in", vectors, 1)
     find = MineOptions(input=pattern, output=str(tmp_path / "out"), **options)
     assert largest_elements(lambda: mine.run(find, RUNNERS[MANY]) and None) == {}
