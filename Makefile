@@ -53,6 +53,13 @@ bench: $(READY) ## measure what the README claims: make bench DATA=folder
 	HF_HUB_OFFLINE=1 $(BIN)/python -m benchmarks.checks --data "$(DATA)"
 	$(BIN)/python -m benchmarks.documents
 
+.PHONY: large
+large: $(READY) ## measure corpora of up to two million rows, for hours: make large DATA=folder MODELS=folder
+	HF_HUB_OFFLINE=1 $(BIN)/python -m benchmarks.routed --data "$(DATA)" --models "$(MODELS)" --vectors $(VENV)/bench-vectors.npy
+	HF_HUB_OFFLINE=1 $(BIN)/python -m benchmarks.levels --data "$(DATA)" --cache $(VENV)/bench-sets
+	HF_HUB_OFFLINE=1 $(BIN)/python -m benchmarks.million --data "$(DATA)" --models "$(MODELS)" --work $(VENV)/bench-million
+	$(BIN)/python -m benchmarks.documents
+
 .PHONY: engines
 engines: $(READY) ## prove the jobs on every engine and object store at hand and write the tables in docs/operating.md
 	HF_HUB_OFFLINE=1 ENGINES_RECORD=benchmarks/results/engines.json $(BIN)/python -m pytest -m engines

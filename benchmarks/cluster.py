@@ -13,13 +13,11 @@ import subprocess
 import sys
 import time
 import warnings
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import hdbscan
 import numpy as np
-import pyarrow.parquet as pq
 import torch
 from bertopic import BERTopic
 from sentence_transformers.util import community_detection
@@ -27,39 +25,14 @@ from sklearn.cluster import KMeans
 from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
 
 from benchmarks.measure import machine, measure_sections, memory_mib
-from sbert_beam import SentenceEncoder
+from benchmarks.topic_sets import load_sets, vectors_of
 from sbert_core.clusters.graph import NeighborGraph, find_graph
 from sbert_core.clusters.graph_clustering import cluster_graph
 from sbert_core.numbering import number_labels
 
-TOPIC_SETS = ("trec", "snips", "ag_news_test", "banking77", "clinc150")
 NEIGHBORS, MIN_SIZE = 32, 5
 HDBSCAN_ROWS = (5_000, 10_000, 20_000)
 LARGE = 100_000
-
-
-def load_sets(data: Path) -> Iterator[tuple[str, list[str], np.ndarray]]:
-    """Names, texts and gold topics; of Reuters only the titles of articles with a single topic."""
-    for name in TOPIC_SETS:
-        table = pq.read_table(data / f"topic_sets/{name}.parquet")
-        yield name, table["text"].to_pylist(), table["label"].to_numpy(zero_copy_only=False)
-    table = pq.read_table(data / "newsgroups20/newsgroups20.parquet")
-    texts = [subject or "" for subject in table["subject"].to_pylist()]
-    yield "newsgroups20 subjects", texts, table["label"].to_numpy(zero_copy_only=False)
-    rows = pq.read_table(data / "reuters21578/reuters21578.parquet", columns=["title", "topics"]).to_pylist()
-    rows = [row for row in rows if row["title"] and row["topics"] and "|" not in row["topics"]]
-    yield "reuters titles", [row["title"] for row in rows], np.array([row["topics"] for row in rows])
-
-
-def vectors_of(name: str, texts: list[str], cache: Path | None) -> np.ndarray:
-    path = cache / f"{name.replace(' ', '-')}.npy" if cache else None
-    if path and path.exists():
-        return np.load(path)
-    vectors = SentenceEncoder.load("default").encode(texts)
-    if path:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        np.save(path, vectors)
-    return vectors
 
 
 def cluster_default(graph: NeighborGraph, vectors: np.ndarray) -> np.ndarray:
