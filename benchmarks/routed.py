@@ -11,6 +11,7 @@ that of the job's own audit. How probes were chosen was tuned on 50,000 rows of 
 import argparse
 import json
 import logging
+import os
 import statistics
 import subprocess
 import sys
@@ -71,7 +72,8 @@ def start(pattern: str, index: str) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         audit = f"{folder}/audit.json"
         command = [sys.executable, "-m", "benchmarks.routed", "--once", pattern, index, audit]
-        done = subprocess.run(["taskset", "-c", "0", *command], check=True, capture_output=True, text=True)
+        core = str(max(os.sched_getaffinity(0)))
+        done = subprocess.run(["taskset", "-c", core, *command], check=True, capture_output=True, text=True)
         figures = {**json.loads(done.stdout.splitlines()[-1]), "audit": json.loads(Path(audit).read_text())}
     print(index, figures, flush=True)
     return figures

@@ -10,6 +10,7 @@ the figures is computed by benchmarks.scale_model.
 import argparse
 import json
 import logging
+import os
 import shutil
 import subprocess
 import sys
@@ -238,7 +239,8 @@ def main() -> None:
         for name in (f"{job}-{rows}" for job, sizes in RUNS.items() for rows in sizes):
             if arguments.only in (None, name):
                 command = [sys.executable, "-m", "benchmarks.scale", "--once", name, "--work", str(work)]
-                done = subprocess.run(["taskset", "-c", "0", *command], check=True, capture_output=True, text=True)
+                core = str(max(os.sched_getaffinity(0)))
+                done = subprocess.run(["taskset", "-c", core, *command], check=True, capture_output=True, text=True)
                 figures = json.loads(done.stdout.splitlines()[-1])
                 print(name, figures, flush=True)
                 store(name, figures)
