@@ -15,7 +15,7 @@ KMEANS_ROUNDS = 3
 ROUTED_ROWS = 2048  # rows whose cells are computed at once
 POWER_ROUNDS = 8
 
-GROUP_ROWS = 16_384  # rows of consecutive cells that are compared and stored together
+GROUP_ROWS = 32_768  # rows of consecutive cells that are compared and stored together
 MAX_CELL_ROWS = 4096  # a cell with more is divided: its rows are nearly identical, or learning would have split it
 
 

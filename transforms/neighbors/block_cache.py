@@ -13,7 +13,7 @@ from transforms.dataset.corpus import BlockRef, Corpus, read_columns, read_vecto
 from transforms.dataset.ordinals import ordinals_of_block
 
 CACHE_BYTES = 512 * 2**20  # of vectors, per process
-RECENT_BYTES = 64 * 2**20
+RECENT_BYTES = 96 * 2**20
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

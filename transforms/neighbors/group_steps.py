@@ -32,7 +32,7 @@ from transforms.neighbors.routed_files import (
 from transforms.neighbors.row_candidates import RowCandidates
 
 NEAR = 24  # neighbours of a row whose neighbours it is compared with
-CACHED_LIST_BYTES = 128 * 2**20  # per process; the lists of a group of 16,384 rows have 1.6 MB
+CACHED_LIST_BYTES = 128 * 2**20  # per process; the lists of a group of 32,768 rows have 3.1 MB
 
 
 def join_within_group(plan: MiningPlan, layout: GroupLayout, number: int) -> int | None:

@@ -23,9 +23,9 @@ from transforms.dataset.work_files import load_arrays, need_arrays, store_arrays
 from transforms.neighbors.mining_plan import MiningPlan
 from transforms.neighbors.row_candidates import RowCandidates
 
-CACHED_GROUP_BYTES = 128 * 2**20  # per process; a group of 16,384 rows of 256 dimensions has 18 MB
+CACHED_GROUP_BYTES = 192 * 2**20  # per process; a group of 32,768 rows of 256 dimensions has 40 MB
 MAX_ROUTED_BLOCKS = 16  # blocks whose rows are in memory while they are routed
-MAX_GATHERED_GROUPS = 4  # groups whose rows are in memory while they are written
+MAX_GATHERED_GROUPS = 2  # groups whose rows are in memory while they are written
 _RECORDS_PER_WRITE = 1024
 _INT_BYTES = 8
 
