@@ -18,6 +18,7 @@ from apache_beam.runners.runner import PipelineResult
 from pipelines.execute import execute, new_pipeline
 from pipelines.flags import JobOptions
 from sbert_core.errors import DataError
+from sbert_core.process_cache import clear_process_caches
 from transforms.dataset.corpus import Corpus
 from transforms.dataset.files import check_target, commit, delete_work
 from transforms.dataset.lock import lock_output
@@ -160,6 +161,7 @@ class PipelineJob(Job[OptionsT]):
             self._check_and_build(root)
             with self.progress():
                 counters = execute(root, self.advice)
+            clear_process_caches()  # vectors and neighbours are of no use to the next job of `run`
             figures = self.figures(counters)
             if self.record_folder:
                 record = {**figures, "seconds": _seconds_since(start), "counters": counters}
