@@ -48,7 +48,7 @@ KILLED = {
 REUSED = {
     "embed": ("embeddings", "resume/finished"),
     "mine, exact": ("neighbors", "mine/tile_tasks_reused"),
-    "mine, routed": ("neighbors", "mine/group_tasks_reused"),
+    "mine, routed": ("neighbors", "mine/group_steps_reused"),
 }
 
 
