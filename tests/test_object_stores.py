@@ -96,7 +96,8 @@ def found_below(store: Store, folder: str, counters: bool = True) -> dict[str, b
     return {name: timeless(name, objects[name], counters) for name in sorted(objects)}
 
 
-@pytest.mark.parametrize("job", JOBS)
+# The manifest of rows that were assigned to existing clusters tells where these are, so its bytes differ.
+@pytest.mark.parametrize("job", [job for job in JOBS if job != "cluster, existing"])
 def test_same_bytes(name, job, request):
     with proving(name, job):
         store, do = (request.getfixturevalue(fixture) for fixture in ("store", "do"))
